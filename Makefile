@@ -1,0 +1,35 @@
+# `make demo` and `make test` are all the set-up there is.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: demo test lint bench bench-peers clean
+
+demo: $(STAMP)
+	$(BIN)/python experiments/demo.py
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks
+
+bench-peers: $(STAMP)
+	$(BIN)/python -m benchmarks.peers
+
+# The stamp is younger than pyproject.toml and setup.py exactly when the environment holds what they ask for.
+$(STAMP): pyproject.toml $(wildcard setup.py) $(wildcard src/sottovoce/models/*.c)
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "sottovoce needs python3 >= 3.11, this is " + sys.version.split()[0] + "; set PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

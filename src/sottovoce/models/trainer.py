@@ -1,0 +1,70 @@
+"""Say what a trainer is: flat parameters in, one update a client out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from sottovoce.core.validate import in_range
+from sottovoce.core.vectors import Vector
+
+__all__ = ["LocalTraining", "Shard", "Trainer", "batches"]
+
+
+class Shard(NamedTuple):
+    """Hold one client's records: `x` as stored (uint8 images, token ids or float32 features), `y` as class numbers."""
+
+    x: NDArray[Any]
+    y: NDArray[Any]
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """Say how a client trains; the keys of `[client]`."""
+
+    local_steps: int = 5
+    batch_size: int | None = 10  # None: all of the client's records
+    client_lr: float = 0.215
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        in_range("local_steps", self.local_steps, low=1)
+        if self.batch_size is not None:
+            in_range("batch_size", self.batch_size, low=1)
+        in_range("client_lr", self.client_lr, low=0, open_low=True)
+        in_range("momentum", self.momentum, low=0, high=1, open_high=True)
+
+
+class Trainer(Protocol):
+    """Train and evaluate one network; the result for a client never depends on who else is in the call."""
+
+    def updates(
+        self,
+        params: Vector,
+        shards: Sequence[Shard],
+        rngs: Sequence[Generator],
+        trainable: NDArray[np.bool_] | None = None,
+    ) -> NDArray[np.float32]:
+        """Return one row w_k - w for each shard; coordinates outside `trainable` never move."""
+        ...
+
+    def gradient(self, params: Vector, shard: Shard) -> Vector:
+        """Return the gradient of the mean loss over all records of a shard, dropout off."""
+        ...
+
+    def scores(self, params: Vector, x: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the logits of each record: (records, classes), or (records,) for a binary network."""
+        ...
+
+
+def batches(records: int, training: LocalTraining, rng: Generator) -> Iterator[NDArray[np.int64]]:
+    """Yield `local_steps` random batches, each drawn without replacement (the papers' "select batch B from D randomly")."""
+    size = records if training.batch_size is None else min(training.batch_size, records)
+    for _ in range(training.local_steps):
+        yield rng.permutation(records)[:size]

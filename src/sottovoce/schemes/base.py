@@ -1,0 +1,134 @@
+"""Say what every scheme is: encode, sum, decode on flat float32 vectors.
+
+A scheme is a final frozen dataclass. Its fields are its keys in `[scheme]`; its methods are pure. `bind` returns a copy
+that knows the model's size, the shared seed and, where the scheme needs them, w_0 and the importance of each coordinate.
+The server and every client hold the same bound scheme: the server binds it, a client does so from the set-up message.
+
+Randomness that server and clients share in a round (a fresh coordinate set) comes from one integer, the *round seed*.
+It travels in the downlink of the schemes that need it and is 0 for the others.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from sottovoce.core import wire
+from sottovoce.core.errors import InputError
+from sottovoce.core.vectors import Vector
+
+__all__ = ["Message", "Scheme", "State", "Task"]
+
+State = dict[str, NDArray[Any]]  # always has "params", the full model
+Message = NDArray[Any]  # float32 of `length`, or packed ballots (uint8)
+Mask = NDArray[np.bool_]
+
+
+class Task(NamedTuple):
+    """Hold what a client learns from a downlink: where to start, the round seed, what to remember for next time."""
+
+    params: Vector
+    seed: int
+    memory: State
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Scheme(ABC):
+    """Describe one scheme; see `docs/add-a-scheme.md` for a walk through all of it."""
+
+    name: ClassVar[str]
+    paper: ClassVar[str]  # where it is defined
+    saves: ClassVar[Literal["nothing", "up", "up and down"]]
+    form: ClassVar[Literal["floats", "ballots"]] = "floats"  # what `encode` returns
+    linear: ClassVar[bool] = True  # encode(a) + encode(b) == encode(a + b)
+    private: ClassVar[bool] = True  # has a private twin
+    weighted: ClassVar[bool] = True  # clients may count by |D_k|
+    everyone: ClassVar[bool] = False  # every client must take part in every round
+    single_step: ClassVar[bool] = False  # clients take one step, whatever `local_steps` says
+    needs_importance: ClassVar[bool] = False  # `bind` wants the importance of each coordinate, from public data
+
+    # Bound by `bind`, never by a config.
+    dim: int = field(default=0, metadata={"bound": True})
+    shared_seed: int = field(default=0, metadata={"bound": True})
+    start: Vector | None = field(default=None, repr=False, metadata={"bound": True})
+
+    @classmethod
+    def keys(cls) -> list[str]:
+        """Name the scheme's own keys in `[scheme]`."""
+        return [f.name for f in fields(cls) if not f.metadata.get("bound")]
+
+    def bind(self, dim: int, *, seed: int = 0, start: Vector | None = None, importance: Vector | None = None) -> Self:
+        """Return a copy for models of `dim` parameters; schemes that choose coordinates extend this."""
+        if dim < 1:
+            raise InputError(f"dim must be at least 1, got {dim}")
+        return replace(self, dim=dim, shared_seed=seed, start=start)
+
+    # Set-up, once a run: what a client must be told besides the seed of w_0.
+
+    def setup(self) -> bytes:
+        """Return what the server tells every client once; empty where the shared seed says it all."""
+        return b""
+
+    def enrol(self, payload: bytes, *, dim: int, seed: int, start: Vector) -> Self:
+        """Return the client's bound copy from a set-up message."""
+        if payload:
+            raise InputError(f"{self.name} expects an empty set-up, got {len(payload)} bytes")
+        return self.bind(dim, seed=seed, start=start)
+
+    # One round.
+
+    @property
+    def length(self) -> int:
+        """Return the number of values in an uplink message."""
+        return self.dim
+
+    def round_seed(self, round_: int) -> int:
+        """Return the seed that server and clients share in this round."""
+        return 0
+
+    def init(self, params: Vector) -> State:
+        """Return the server's state before round 1."""
+        return {"params": params.copy()}
+
+    def downlink(self, state: State, seed: int) -> bytes:
+        """Return what every client of the cohort is sent."""
+        return wire.pack(state["params"])
+
+    def receive(self, payload: bytes, memory: State) -> Task:
+        """Return the client's task; `memory` is what an earlier `receive` told it to keep (empty at first)."""
+        return Task(wire.unpack_floats(payload, length=self.dim), 0, memory)
+
+    def trainable(self, seed: int) -> Mask | None:
+        """Return the coordinates that local training may move; None is all of them."""
+        return None
+
+    @abstractmethod
+    def encode(self, update: Vector, seed: int, rng: Generator) -> Message:
+        """Return the uplink message for a client's update w_k - w."""
+
+    @abstractmethod
+    def decode(self, mean: Vector, state: State, seed: int, rng: Generator) -> State:
+        """Return the new state from the sum of messages over the expected cohort size."""
+
+    # Accounts.
+
+    @property
+    def paper_values(self) -> tuple[float, float]:
+        """Return the 32-bit values per client and round that the papers count, (up, down)."""
+        return (self.length, self.dim)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what `sottovoce schemes` prints."""
+        return {
+            "name": self.name,
+            "paper": self.paper,
+            "saves": self.saves,
+            "linear": self.linear,
+            "private_twin": self.private,
+            "keys": {key: getattr(self, key) for key in self.keys()},
+        }

@@ -9,7 +9,7 @@
     16      4     check  of everything else (see `_check`)
     20      4     zero
 
-All numbers are little-endian; packed words fill each byte from its lowest bit, and the bits after the last word are zero.
+All numbers are little-endian. Packed words fill each byte from its lowest bit; the bits after the last word are zero.
 A reader says what it expects. It compares sizes before it looks further, so it never allocates what a header claims.
 """
 
@@ -27,7 +27,19 @@ from sottovoce.core.errors import InputError, WireError
 from sottovoce.core.validate import in_range
 from sottovoce.core.vectors import Vector
 
-__all__ = ["HEADER", "frame", "frame_size", "join", "open_frame", "pack", "pack_bits", "split", "unpack", "unpack_bits"]
+__all__ = [
+    "HEADER",
+    "frame",
+    "frame_size",
+    "join",
+    "open_frame",
+    "pack",
+    "pack_bits",
+    "split",
+    "unpack",
+    "unpack_bits",
+    "unpack_floats",
+]
 
 HEADER: Final = 24
 MAGIC: Final = b"svce"
@@ -72,9 +84,11 @@ def unpack_floats(payload: Buffer, *, length: int) -> Vector:
 
 def frame(body: Bytes | Buffer, *, length: int, bits: int | None = None) -> bytes:
     """Put the header before a body that is already in wire form."""
-    view = memoryview(body).cast("B")
+    view = memoryview(body).cast("B")  # type: ignore[arg-type]
     if view.nbytes != _body_size(length, bits):
-        raise InputError(f"{length} values of {bits or 32} bits take {_body_size(length, bits)} bytes, got {view.nbytes}")
+        raise InputError(
+            f"{length} values of {bits or 32} bits take {_body_size(length, bits)} bytes, got {view.nbytes}"
+        )
     fields = _FIELDS.pack(MAGIC, VERSION, FLOAT if bits is None else WORDS, bits or 32, length)
     return b"".join((fields, struct.pack("<II", _check(fields, view), 0), view))
 
@@ -136,9 +150,10 @@ def pack_bits(values: NDArray[np.generic], bits: int) -> Bytes:
     in_range("bits", bits, low=1, high=32)
     if values.size and (int(values.min()) < 0 or int(values.max()) >= 1 << bits):
         raise InputError(f"values from {values.min()} to {values.max()} do not fit {bits} bits")
-    packed = np.zeros(_body_size(values.size, bits), np.uint8)
+    size = _body_size(values.size, bits)
+    packed = np.zeros((size + 7) // 8, np.uint64)
     _pack(np.ascontiguousarray(values, dtype=np.uint32).reshape(-1), bits, packed)
-    return packed
+    return packed.astype("<u8", copy=False).view(np.uint8)[:size]
 
 
 def unpack_bits(packed: Bytes, bits: int, length: int) -> Words:
@@ -146,8 +161,10 @@ def unpack_bits(packed: Bytes, bits: int, length: int) -> Words:
     in_range("bits", bits, low=1, high=32)
     if packed.size != _body_size(length, bits):
         raise WireError(f"{length} words of {bits} bits take {_body_size(length, bits)} bytes, got {packed.size}")
+    padded = np.zeros((packed.size + 15) // 8 * 8, np.uint8)  # whole words, and one more that the last value may touch
+    padded[: packed.size] = packed
     words = np.empty(length, np.uint32)
-    _unpack(packed, bits, words)
+    _unpack(padded.view("<u8").astype(np.uint64, copy=False), bits, words)
     return words
 
 
@@ -159,48 +176,49 @@ def _check(fields: bytes, body: memoryview) -> int:
     """Hash the words of the body in 64 independent lanes (h = h * odd + word), then the lanes by CRC-32.
 
     Any change within one word changes its lane, because an odd factor is invertible modulo 2^32. CRC-32 of the whole
-    body would do as well at a third of the speed.
+    body would do as well at a tenth of the speed.
     """
     blocks = body.nbytes // (4 * _LANES)
     lanes = np.zeros(_LANES, np.uint32)
     if blocks:
-        _mix(np.frombuffer(body, np.uint32, count=blocks * _LANES), lanes)
+        _mix(np.frombuffer(body, "<u4", count=blocks * _LANES).reshape(blocks, _LANES), lanes)
     check = zlib.crc32(fields)
     check = zlib.crc32(lanes.tobytes(), check)
     return zlib.crc32(body[4 * _LANES * blocks :], check)
 
 
 @njit(cache=True, nogil=True)
-def _mix(words, lanes):  # type: ignore[no-untyped-def]
-    for block in range(words.size // lanes.size):
-        for lane in range(lanes.size):
-            lanes[lane] = np.uint32(lanes[lane] * _FACTOR + words[block * lanes.size + lane])
+def _mix(blocks, lanes):  # type: ignore[no-untyped-def]
+    # One row at a time, and the product truncated before the sum: only so does the loop become vector code.
+    for block in range(blocks.shape[0]):
+        row = blocks[block]
+        for lane in range(_LANES):
+            lanes[lane] = np.uint32(lanes[lane] * _FACTOR) + row[lane]
 
 
 @njit(cache=True, nogil=True)
 def _pack(values, bits, packed):  # type: ignore[no-untyped-def]
-    buffer, filled, end = np.uint64(0), 0, 0
-    for index in range(values.size):
-        buffer |= np.uint64(values[index]) << np.uint64(filled)
-        filled += bits
-        while filled >= 8:
-            packed[end] = np.uint8(buffer & np.uint64(255))
-            buffer >>= np.uint64(8)
-            filled -= 8
+    width = np.uint64(bits)
+    buffer, filled, end = np.uint64(0), np.uint64(0), 0
+    for value in values:
+        word = np.uint64(value)
+        buffer |= word << filled
+        filled += width
+        if filled >= np.uint64(64):
+            packed[end] = buffer
             end += 1
+            filled -= np.uint64(64)
+            buffer = word >> (width - filled)
     if filled:
-        packed[end] = np.uint8(buffer & np.uint64(255))
+        packed[end] = buffer
 
 
 @njit(cache=True, nogil=True)
 def _unpack(packed, bits, words):  # type: ignore[no-untyped-def]
     mask = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
-    buffer, filled, start = np.uint64(0), 0, 0
     for index in range(words.size):
-        while filled < bits:
-            buffer |= np.uint64(packed[start]) << np.uint64(filled)
-            filled += 8
-            start += 1
-        words[index] = np.uint32(buffer & mask)
-        buffer >>= np.uint64(bits)
-        filled -= bits
+        place = np.uint64(index) * np.uint64(bits)
+        start, shift = place >> np.uint64(6), place & np.uint64(63)
+        # Two shifts, because a shift by 64 is undefined.
+        above = (packed[start + np.uint64(1)] << np.uint64(1)) << (np.uint64(63) - shift)
+        words[index] = np.uint32(((packed[start] >> shift) | above) & mask)

@@ -64,7 +64,7 @@ class Trainer(Protocol):
 
 
 def batches(records: int, training: LocalTraining, rng: Generator) -> Iterator[NDArray[np.int64]]:
-    """Yield `local_steps` random batches, each drawn without replacement (the papers' "select batch B from D randomly")."""
+    """Yield `local_steps` random batches, drawn without replacement (the papers' "select batch B from D randomly")."""
     size = records if training.batch_size is None else min(training.batch_size, records)
     for _ in range(training.local_steps):
         yield rng.permutation(records)[:size]

@@ -1,7 +1,7 @@
 """Say what every scheme is: encode, sum, decode on flat float32 vectors.
 
 A scheme is a final frozen dataclass. Its fields are its keys in `[scheme]`; its methods are pure. `bind` returns a copy
-that knows the model's size, the shared seed and, where the scheme needs them, w_0 and the importance of each coordinate.
+that knows the model's size, the shared seed and, where the scheme needs them, w_0 and the importance of coordinates.
 The server and every client hold the same bound scheme: the server binds it, a client does so from the set-up message.
 
 Randomness that server and clients share in a round (a fresh coordinate set) comes from one integer, the *round seed*.
@@ -102,6 +102,10 @@ class Scheme(ABC):
     def receive(self, payload: bytes, memory: State) -> Task:
         """Return the client's task; `memory` is what an earlier `receive` told it to keep (empty at first)."""
         return Task(wire.unpack_floats(payload, length=self.dim), 0, memory)
+
+    def replica(self, state: State) -> State:
+        """Return the memory of a client that has heard every downlink up to this state; a resumed run needs it."""
+        return {}
 
     def trainable(self, seed: int) -> Mask | None:
         """Return the coordinates that local training may move; None is all of them."""

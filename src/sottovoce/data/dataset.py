@@ -1,0 +1,89 @@
+"""Hold a data set as arrays that every room reads the same way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from sottovoce.core.errors import DataError
+from sottovoce.core.validate import in_range
+
+__all__ = ["Dataset"]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Hold the train and test records of one task.
+
+    `x_*` are uint8 images (records, height, width, channels), uint16 tokens (records, length) or float32 features
+    (records, features); `y_*` are class numbers from 0. A network sees `x * input_scale`. `ids` names the natural
+    owner of each train record where there is one.
+    """
+
+    name: str
+    x_train: NDArray[Any]
+    y_train: NDArray[Any]
+    x_test: NDArray[Any]
+    y_test: NDArray[Any]
+    classes: int
+    input_scale: float = 1.0
+    ids: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        if self.x_train.shape[1:] != self.x_test.shape[1:]:
+            raise DataError(
+                f"{self.name}: a train record has shape {self.x_train.shape[1:]}, a test record {self.x_test.shape[1:]}"
+            )
+        for part, x, y in (("train", self.x_train, self.y_train), ("test", self.x_test, self.y_test)):
+            _check_part(f"{self.name}: {part}", x, y, self.classes)
+        if self.ids is not None and self.ids.shape != self.y_train.shape:
+            raise DataError(f"{self.name}: {len(self.ids)} ids for {len(self.y_train)} train records")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of one record."""
+        return tuple(self.x_train.shape[1:])
+
+    @property
+    def records(self) -> int:
+        """Count the train records."""
+        return len(self.y_train)
+
+    def split(self, amount: float, rng: Generator) -> tuple[Dataset, Dataset]:
+        """Set train records aside: a fraction below 1 of them, or a count (an integer); return (rest, set aside).
+
+        Both keep the test records and the order of the train records.
+        """
+        if isinstance(amount, int | np.integer):
+            count = int(amount)
+        else:
+            in_range("the fraction to set aside", amount, low=0, high=1, open_low=True, open_high=True)
+            count = max(1, round(amount * self.records))
+        in_range("the number of records to set aside", count, low=1, high=self.records - 1)
+        chosen = np.zeros(self.records, np.bool_)
+        chosen[rng.choice(self.records, count, replace=False, shuffle=False)] = True
+        return self._only(~chosen), self._only(chosen)
+
+    def _only(self, chosen: NDArray[np.bool_]) -> Dataset:
+        return replace(
+            self,
+            x_train=self.x_train[chosen],
+            y_train=self.y_train[chosen],
+            ids=None if self.ids is None else self.ids[chosen],
+        )
+
+
+def _check_part(where: str, x: NDArray[Any], y: NDArray[Any], classes: int) -> None:
+    if y.ndim != 1 or len(x) != len(y):
+        raise DataError(f"{where} has {len(x)} records and labels of shape {y.shape}; each record needs one label")
+    if len(y) == 0:
+        raise DataError(f"{where} has no records")
+    if not np.issubdtype(y.dtype, np.integer):
+        raise DataError(f"{where} labels have type {y.dtype}; they must be integer class numbers")
+    low, high = int(y.min()), int(y.max())
+    if low < 0 or high >= classes:
+        raise DataError(f"{where} labels go from {low} to {high}; they must lie in [0, {classes - 1}]")

@@ -1,0 +1,124 @@
+"""Prepare in-hospital mortality on the diabetes130 table as thesis 8.4.1 prepares its closed records.
+
+One record a patient: the first encounter. Elective, newborn and pregnant admissions are left out. Features are what the
+thesis has: age, gender, admission type, drugs with their dosage, ICD-9 codes; the number of medications stands in for
+the MRCI. Whatever tells the outcome (`discharge_disposition_id`, `readmitted`), is known only at the end
+(`time_in_hospital`) or is the patient's history (`number_inpatient`, ...) is not read as a feature.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from sottovoce.core.errors import DataError
+from sottovoce.data.dataset import Dataset
+from sottovoce.data.features import held_out, min_max, numbers, one_hot
+from sottovoce.data.files import read_table
+
+__all__ = ["balance", "read_diabetes130"]
+
+DIED: Final = frozenset({"11", "19", "20", "21"})
+ELECTIVE, NEWBORN = "3", "4"
+GENDERS: Final = ("Female", "Male", "Unknown")
+ADMISSIONS: Final = {"1": "emergency", "2": "urgent", "7": "trauma"}
+RARE: Final = 100  # a feature on fewer patients' records is dropped
+DIAGNOSES: Final = ("diag_1", "diag_2", "diag_3")
+DRUGS: Final = (
+    *("metformin", "repaglinide", "nateglinide", "chlorpropamide", "glimepiride", "acetohexamide", "glipizide"),
+    *("glyburide", "tolbutamide", "pioglitazone", "rosiglitazone", "acarbose", "miglitol", "troglitazone"),
+    *("tolazamide", "examide", "citoglipton", "insulin", "glyburide-metformin", "glipizide-metformin"),
+    *("glimepiride-pioglitazone", "metformin-rosiglitazone", "metformin-pioglitazone"),
+)
+_FIELDS: Final = (
+    *("encounter_id", "patient_nbr", "gender", "age", "admission_type_id", "discharge_disposition_id"),
+    "num_medications",
+)
+
+
+class _Stay(NamedTuple):
+    encounter: int
+    patient: str
+    gender: str
+    age: str
+    admission: str
+    died: bool
+    medications: str
+    codes: frozenset[str]
+
+
+def balance(y: NDArray[Any], rng: Generator) -> NDArray[np.int64]:
+    """Return the sorted places of as many records of each class as the rarest class has.
+
+    A client with one class keeps all its records: there is nothing to balance, and no client may end up empty.
+    """
+    present, counts = np.unique(y, return_counts=True)
+    if len(present) < 2:
+        return np.arange(len(y), dtype=np.int64)
+    kept = [rng.choice(np.flatnonzero(y == label), counts.min(), replace=False, shuffle=False) for label in present]
+    return np.sort(np.concatenate(kept)).astype(np.int64)
+
+
+def read_diabetes130(path: Path) -> Dataset:
+    """Read the original table and return train and test patients, 80 to 20; `ids` are patient numbers."""
+    stays = _stays(path)
+    if not stays:
+        raise DataError(f"{path} has no first encounter that is neither elective, newborn nor pregnant")
+    test = held_out([stay.patient for stay in stays])
+    train = ~test
+    codes = [stay.codes for stay in stays]
+    appearances = Counter(code for stay, used in zip(stays, train, strict=True) if used for code in stay.codes)
+    common = sorted(code for code, count in appearances.items() if count >= RARE)
+    x = np.column_stack(
+        [
+            min_max(numbers(f"{path}: age", (stay.age[1:].split("-")[0] for stay in stays)), train),
+            min_max(numbers(f"{path}: num_medications", (stay.medications for stay in stays)), train),
+            one_hot([(stay.gender,) for stay in stays], GENDERS),
+            one_hot([(stay.admission,) for stay in stays], (*ADMISSIONS.values(), "unknown")),
+            one_hot(codes, common),
+        ]
+    )
+    y = np.array([stay.died for stay in stays], np.uint8)
+    ids = numbers(f"{path}: patient_nbr", (stay.patient for stay in stays)).astype(np.int64)
+    return Dataset("diabetes130", x[train], y[train], x[test], y[test], classes=2, ids=ids[train])
+
+
+def _stays(path: Path) -> list[_Stay]:
+    """Return the first encounter of each patient, in the order of encounters, unless it is excluded."""
+    first: dict[str, _Stay] = {}
+    for row in read_table(path, (*_FIELDS, *DIAGNOSES, *DRUGS)):
+        encounter, patient, gender, age, admission, disposition, medications = row[: len(_FIELDS)]
+        known = first.get(patient)
+        if known is not None and known.encounter <= int(encounter):
+            continue
+        diagnoses = row[len(_FIELDS) : len(_FIELDS) + len(DIAGNOSES)]
+        doses = zip(DRUGS, row[len(_FIELDS) + len(DIAGNOSES) :], strict=True)
+        codes = {f"icd9 {code}" for code in diagnoses if code != "?"}
+        codes.update(f"{drug} {dose}" for drug, dose in doses if dose != "No")
+        first[patient] = _Stay(
+            encounter=int(encounter),
+            patient=patient,
+            gender=gender if gender in GENDERS else "Unknown",
+            age=age,
+            admission=admission,
+            died=disposition in DIED,
+            medications=medications,
+            codes=frozenset(codes),
+        )
+    ordered = sorted(first.values(), key=lambda stay: stay.encounter)
+    return [
+        stay._replace(admission=ADMISSIONS.get(stay.admission, "unknown"))
+        for stay in ordered
+        if stay.admission not in (ELECTIVE, NEWBORN) and not any(map(_pregnant, stay.codes))
+    ]
+
+
+def _pregnant(code: str) -> bool:
+    """Tell whether a code is one of ICD-9's chapter on pregnancy and childbirth, 630 to 679."""
+    category = code.removeprefix("icd9 ")[:3]
+    return code.startswith("icd9 ") and category.isdigit() and 630 <= int(category) <= 679

@@ -1,0 +1,85 @@
+"""Read the image sets: digits, MNIST and Fashion-MNIST, packed CIFAR-10, and the two sets of faces."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sottovoce.core.errors import DataError
+from sottovoce.data.dataset import Dataset
+from sottovoce.data.features import held_out
+from sottovoce.data.files import damaged, read_idx, read_npz
+
+__all__ = ["IDX", "read_digits", "read_fairface", "read_idx_folder", "read_images", "read_lfw"]
+
+IDX: Final = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
+# Both sets use the same file names; their first labels tell them apart.
+_FIRST_LABELS: Final = {"mnist": [5, 0, 4, 1, 9, 2, 1, 3], "fashion-mnist": [9, 0, 0, 3, 0, 2, 7, 2]}
+
+
+def read_digits() -> Dataset:
+    """Read the 1797 digits in scikit-learn's wheel; a fifth of them are test records.
+
+    The table is read directly, because importing scikit-learn takes longer than a small experiment.
+    """
+    found = importlib.util.find_spec("sklearn")
+    if found is None or not found.submodule_search_locations:
+        raise DataError("digits come with scikit-learn, which is not installed; run `pip install scikit-learn`")
+    path = Path(found.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
+    with damaged(path), gzip.open(path, "rt") as text:
+        table = np.loadtxt(text, delimiter=",", dtype=np.uint8)
+        x, y = table[:, :-1].reshape(-1, 8, 8, 1).copy(), table[:, -1].copy()
+    test = held_out([str(row) for row in range(len(y))])
+    return Dataset("digits", x[~test], y[~test], x[test], y[test], classes=10, input_scale=1 / 16)
+
+
+def read_images(name: str, path: Path, *, classes: int) -> Dataset:
+    """Read a packed npz file with x_train, y_train, x_test, y_test."""
+    arrays = read_npz(path, ("x_train", "y_train", "x_test", "y_test"))
+    x_train, x_test = (_images(path, arrays[part]) for part in ("x_train", "x_test"))
+    return Dataset(name, x_train, arrays["y_train"], x_test, arrays["y_test"], classes=classes, input_scale=1 / 255)
+
+
+def read_idx_folder(name: str, folder: Path) -> Dataset:
+    """Read the four original files of MNIST or Fashion-MNIST, gzipped or plain."""
+    paths = [folder / file if (folder / file).exists() else folder / f"{file}.gz" for file in IDX]
+    x_train, y_train, x_test, y_test = (read_idx(path) for path in paths)
+    for other, labels in _FIRST_LABELS.items():
+        if other != name and y_train[: len(labels)].tolist() == labels:
+            raise DataError(f"{folder} holds {other}, not {name}; give each a folder of its own name")
+    x_train, x_test = _images(paths[0], x_train), _images(paths[2], x_test)
+    return Dataset(name, x_train, y_train, x_test, y_test, classes=10, input_scale=1 / 255)
+
+
+def read_lfw(path: Path) -> Dataset:
+    """Read packed faces; the task is gender, the owner of a record is the person, and no person is in both parts."""
+    arrays = read_npz(path, ("x", "male", "name"))
+    with damaged(path):
+        people = [name.split("/")[0] for name in bytes(arrays["name"]).decode("utf-8").split("\n")]
+    x, y = _images(path, arrays["x"]), arrays["male"]
+    if not len(people) == len(x) == len(y):
+        raise DataError(f"{path} has {len(x)} faces, {len(y)} labels and {len(people)} names")
+    test = held_out(people)
+    numbers = np.unique(people, return_inverse=True)[1].astype(np.int64)
+    return Dataset("lfw", x[~test], y[~test], x[test], y[test], classes=2, input_scale=1 / 255, ids=numbers[~test])
+
+
+def read_fairface(path: Path) -> Dataset:
+    """Read packed faces; the task is gender, and the validation part serves as test records."""
+    arrays = read_npz(path, ("x_train", "male_train", "x_val", "male_val"))
+    x_train, x_test = (_images(path, arrays[part]) for part in ("x_train", "x_val"))
+    return Dataset(
+        "fairface", x_train, arrays["male_train"], x_test, arrays["male_val"], classes=2, input_scale=1 / 255
+    )
+
+
+def _images(path: Path, x: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Give grey images the channel axis that colour images have."""
+    if x.dtype != np.uint8 or x.ndim not in (3, 4):
+        raise DataError(f"{path}: images must be uint8 of 3 or 4 axes, got {x.dtype} of shape {x.shape}")
+    return x[..., np.newaxis] if x.ndim == 3 else x

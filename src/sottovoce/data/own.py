@@ -1,0 +1,66 @@
+"""Read a user's own npz file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sottovoce.core.errors import DataError
+from sottovoce.data.dataset import Dataset
+from sottovoce.data.files import read_npz
+
+__all__ = ["read_own"]
+
+
+def read_own(path: Path) -> Dataset:
+    """Read x_train, y_train, x_test, y_test and, if there, ids (the owner of each train record) from an npz file.
+
+    uint8 of three or four axes are images, uint16 of two are tokens, floats are features; classes are counted.
+    """
+    arrays = read_npz(path, ("x_train", "y_train", "x_test", "y_test"), optional=("ids",))
+    x_train, x_test = (_inputs(path, part, arrays[part]) for part in ("x_train", "x_test"))
+    y_train, y_test = (_integers(path, part, arrays[part]) for part in ("y_train", "y_test"))
+    for part, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
+        if len(x) != len(y) or not len(y):
+            raise DataError(
+                f"{path}: x_{part} has {len(x)} records and y_{part} {len(y)}; they must agree and not be 0"
+            )
+    if x_train.dtype != x_test.dtype:
+        raise DataError(f"{path}: x_train has type {x_train.dtype}, x_test {x_test.dtype}")
+    return Dataset(
+        name=path.stem,
+        x_train=x_train,
+        y_train=y_train,
+        x_test=x_test,
+        y_test=y_test,
+        classes=max(2, 1 + int(y_train.max()), 1 + int(y_test.max())),
+        input_scale=1 / 255 if x_train.dtype == np.uint8 else 1.0,
+        ids=_integers(path, "ids", arrays["ids"]) if "ids" in arrays else None,
+    )
+
+
+def _inputs(path: Path, part: str, x: NDArray[Any]) -> NDArray[Any]:
+    if x.dtype == np.uint8 and x.ndim in (3, 4):
+        return x[..., np.newaxis] if x.ndim == 3 else x
+    if x.dtype == np.uint16 and x.ndim == 2:
+        return x
+    if np.issubdtype(x.dtype, np.floating) and x.ndim in (2, 4):
+        with np.errstate(over="ignore"):
+            features = x.astype(np.float32, copy=False)
+        bad = features.size - int(np.count_nonzero(np.isfinite(features)))
+        if bad:
+            raise DataError(f"{path}: {part} has {bad} of {features.size} values that are not finite in float32")
+        return features
+    raise DataError(
+        f"{path}: {part} is {x.dtype} of shape {x.shape}; images are uint8 (records, height, width[, channels]), "
+        "tokens uint16 (records, length), features float32 (records, features)"
+    )
+
+
+def _integers(path: Path, part: str, values: NDArray[Any]) -> NDArray[np.int64]:
+    if not np.issubdtype(values.dtype, np.integer) or (values.ndim != 1 and values.shape[1:] != (1,)):
+        raise DataError(f"{path}: {part} must be integers, one a record, got {values.dtype} of shape {values.shape}")
+    return values.reshape(-1).astype(np.int64)

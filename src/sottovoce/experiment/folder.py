@@ -1,0 +1,225 @@
+"""Keep a run folder: whole files or none, one writer, and always a state to go on from.
+
+    config.toml       the resolved experiment, complete
+    environment.json  what it ran on
+    rounds.jsonl      one object a round
+    checkpoint/       the newest state, replaced in one step
+    model.npz         the final model, one array a tensor
+    summary.json      written last: a folder with a summary is a finished run
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import tomllib
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sottovoce.core.errors import InputError, RunError
+from sottovoce.experiment.config import Experiment, to_toml
+
+__all__ = ["RunFolder", "read_rounds", "read_summary"]
+
+Record = dict[str, Any]
+State = dict[str, NDArray[Any]]
+
+
+class RunFolder:
+    """Write one run; only one process can hold a folder."""
+
+    def __init__(self, path: Path, lock: IO[str]) -> None:
+        self.path = path
+        self._lock = lock
+
+    @classmethod
+    def check(cls, path: Path, *, resume: bool) -> None:
+        """Raise if a run could not be written here; changes nothing."""
+        if path.exists() and not path.is_dir():
+            raise InputError(f"output folder {path} is a file; choose another with --out")
+        if path.is_dir() and any(path.iterdir()):
+            if not (path / "config.toml").exists():
+                raise InputError(f"output folder {path} is not empty and holds no run; choose another with --out")
+            if not resume:
+                raise InputError(f"output folder {path} already holds a run; go on with --resume, or choose another --out")
+        parent = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+        if not (parent.is_dir() and os.access(parent, os.W_OK | os.X_OK)):
+            raise InputError(f"output folder {path} cannot be written: no permission in {parent}; choose another --out")
+
+    @classmethod
+    def create(cls, path: Path, experiment: Experiment, environment: Mapping[str, Any]) -> Self:
+        """Make a new folder in one step, so that a folder without its config is never seen."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.parent / f".{path.name}.{os.getpid()}"
+        shutil.rmtree(draft, ignore_errors=True)
+        try:
+            draft.mkdir()
+            _write(draft / "config.toml", to_toml(experiment.tables()))
+            _write(draft / "environment.json", json.dumps(environment, indent=2) + "\n")
+            lock = _take_lock(draft, path)
+            draft.rename(path)  # fails if a run appeared there meanwhile
+        except OSError as error:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise InputError(f"output folder {path} cannot be written: {error.strerror}") from None
+        _sync_folder(path.parent)
+        return cls(path, lock)
+
+    @classmethod
+    def reopen(cls, path: Path, experiment: Experiment) -> Self:
+        """Open a folder to go on with it; the experiment must be the folder's own."""
+        try:
+            old = tomllib.loads((path / "config.toml").read_text(encoding="utf-8"))
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            raise InputError(f"{path / 'config.toml'} cannot be read: {error}") from None
+        new = experiment.identity()
+        for table in sorted(set(new) | (set(old) - {"engine"})):
+            before, now = old.get(table, {}), new.get(table, {})
+            for key in sorted(set(before) | set(now)):
+                if before.get(key) != now.get(key):
+                    raise InputError(
+                        f"{path} was started with [{table}] {key} = {before.get(key)!r}, not {now.get(key)!r}; "
+                        "resume with the same experiment, or choose another --out"
+                    )
+        return cls(path, _take_lock(path, path))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.close()
+
+    @property
+    def finished(self) -> Record | None:
+        """Return the summary of a finished run."""
+        return read_summary(self.path)
+
+    # Rounds.
+
+    def append(self, record: Record) -> None:
+        """Add one round; whole lines only."""
+        with self._full_disk(), (self.path / "rounds.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def rewind(self, round_: int) -> list[Record]:
+        """Drop the rounds after the checkpoint: they will be played again, with the same outcome."""
+        records = [record for record in read_rounds(self.path) if record["round"] <= round_]
+        if [record["round"] for record in records] != list(range(1, round_ + 1)):
+            raise RunError(f"{self.path / 'rounds.jsonl'} lacks rounds before the checkpoint of round {round_}")
+        _write(self.path / "rounds.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+        return records
+
+    # Checkpoints.
+
+    def save(self, round_: int, state: State) -> None:
+        """Replace the checkpoint in one step."""
+        folder = self.path / "checkpoint"
+        folder.mkdir(exist_ok=True)
+        draft = folder / "state.npz.new"
+        with self._full_disk():
+            with draft.open("wb") as file:
+                np.savez(file, allow_pickle=False, round=np.int64(round_), **state)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(folder / "state.npz")
+        _sync_folder(folder)
+
+    def restore(self) -> tuple[int, State] | None:
+        """Return the checkpoint's round and state, or None if there is none yet."""
+        path = self.path / "checkpoint" / "state.npz"
+        if not path.exists():
+            return None
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                state = {name: arrays[name] for name in arrays.files}
+            return int(state.pop("round")), state
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            raise RunError(f"{path} is damaged ({error}); delete it to start again from round 1") from None
+
+    # The end.
+
+    def finish(self, summary: Record, tensors: State) -> None:
+        """Write the model, then the summary."""
+        with self._full_disk():
+            draft = self.path / "model.npz.new"
+            with draft.open("wb") as file:
+                np.savez(file, allow_pickle=False, **tensors)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(self.path / "model.npz")
+            _write(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
+
+    def _full_disk(self) -> _DiskErrors:
+        return _DiskErrors(self.path)
+
+
+class _DiskErrors:
+    """Turn a full or broken disk into one sentence that says how to go on."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if isinstance(error, OSError):
+            raise RunError(f"{self._path} cannot be written: {error.strerror}; mend it and go on with --resume") from None
+
+
+def read_rounds(path: Path) -> list[Record]:
+    """Return the rounds of a folder; a torn last line, from a kill in the middle of a write, is left out."""
+    try:
+        text = (path / "rounds.jsonl").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return []
+    whole, _, _ = text.rpartition("\n")
+    try:
+        return [json.loads(line) for line in whole.splitlines() if line]
+    except json.JSONDecodeError as error:
+        raise RunError(f"{path / 'rounds.jsonl'} is damaged: {error}") from None
+
+
+def read_summary(path: Path) -> Record | None:
+    """Return the summary of a finished run, or None."""
+    try:
+        summary: Record = json.loads((path / "summary.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except json.JSONDecodeError as error:
+        raise RunError(f"{path / 'summary.json'} is damaged: {error}") from None
+    return summary
+
+
+def _take_lock(folder: Path, name: Path) -> IO[str]:
+    lock = (folder / ".lock").open("a+", encoding="utf-8")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise InputError(f"{name} is being written by another process; wait for it, or choose another --out") from None
+    return lock
+
+
+def _write(path: Path, text: str) -> None:
+    draft = path.with_name(path.name + ".new")
+    with draft.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,133 @@
+"""Run an experiment from start, or from where it was left, to its summary."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from sottovoce.experiment.build import Assembly, assemble
+from sottovoce.experiment.config import Experiment
+from sottovoce.experiment.folder import Record, RunFolder
+from sottovoce.experiment.summary import summarise
+from sottovoce.federation.local import LocalEngine, cores
+from sottovoce.federation.round import RoundResult, server_round
+from sottovoce.models import evaluate
+from sottovoce.schemes import State
+
+__all__ = ["Observer", "default_folder", "run"]
+
+Observer = Callable[[Record], None]
+
+
+def default_folder(experiment: Experiment) -> Path:
+    """Return where a run goes when nobody says."""
+    return Path("runs") / experiment.experiment.name
+
+
+def run(
+    experiment: Experiment,
+    out: Path | str | None = None,
+    *,
+    resume: bool = False,
+    observe: Observer = lambda record: None,
+) -> Record:
+    """Run an experiment into a folder and return its summary; `observe` sees each round's record.
+
+    A run that was killed goes on from its last checkpoint with `resume=True` and ends with the same model, bit for bit.
+    """
+    path = Path(out) if out is not None else default_folder(experiment)
+    RunFolder.check(path, resume=resume)
+    if resume and (path / "config.toml").exists():
+        with RunFolder.reopen(path, experiment) as folder:
+            if folder.finished is not None:
+                return folder.finished
+            assembly = assemble(experiment)
+            with assembly.engine() as engine:
+                return _play(assembly, engine, folder, observe)
+    assembly = assemble(experiment)
+    with assembly.engine() as engine, RunFolder.create(path, experiment, _environment()) as folder:
+        return _play(assembly, engine, folder, observe)
+
+
+def _play(assembly: Assembly, engine: LocalEngine, folder: RunFolder, observe: Observer) -> Record:
+    general = assembly.experiment.experiment
+    scheme = assembly.bind(engine)
+    setup = assembly.setup(scheme)
+    done, state = folder.restore() or (0, scheme.init(assembly.start()))
+    records = folder.rewind(done)
+    for record in records:
+        observe(record)
+    engine.enrol(assembly.scheme, setup, scheme.replica(state) if done else {})
+    server = assembly.server(scheme)
+    for round_ in range(done + 1, general.rounds + 1):
+        if _no_patience_left(records, general.patience):
+            break
+        began = time.perf_counter()
+        result = engine.run(server_round(server, state, round_))
+        state = result.state
+        record = _record(round_, result, time.perf_counter() - began)
+        if round_ % general.evaluate_every == 0 or round_ == general.rounds:
+            record |= _evaluate(assembly, engine, state)
+        records.append(record)
+        folder.append(record)
+        observe(record)
+        if round_ % general.checkpoint_every == 0 or round_ == general.rounds:
+            folder.save(round_, state)
+    folder.save(records[-1]["round"], state)
+    summary = summarise(assembly, scheme, records, setup_bytes=len(setup))
+    folder.finish(summary, assembly.network.layout.views(state["params"]))
+    return summary
+
+
+def _record(round_: int, result: RoundResult, seconds: float) -> Record:
+    total = result.total
+    record: Record = {
+        "round": round_,
+        "cohort": result.cohort,
+        "senders": total.senders,
+        "bytes_up": total.bytes_up,
+        "bytes_down": total.bytes_down,
+        "epsilon": None,
+        "seconds": round(seconds, 4),
+    }
+    if total.failures:
+        record["failures"] = {str(client): reason for client, reason in sorted(total.failures.items())}
+    if total.reason:
+        record["reason"] = total.reason
+    return record
+
+
+def _evaluate(assembly: Assembly, engine: LocalEngine, state: State) -> dict[str, float | None]:
+    """Measure the model on test data, and on held-out data if there is any."""
+    metrics = evaluate(engine.scores(state["params"], "test"), assembly.dataset.y_test, assembly.network.binary)
+    if "held_out" in assembly.splits:
+        labels = assembly.splits["held_out"].y_train
+        held_out = evaluate(engine.scores(state["params"], "held_out"), labels, assembly.network.binary)
+        metrics |= {f"held_out_{name}": value for name, value in held_out.items()}
+    # JSON has no NaN; a loss that is not a number is null.
+    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+
+
+def _no_patience_left(records: list[Record], patience: int) -> bool:
+    """Tell whether the last `patience` evaluations on held-out data brought no new best."""
+    seen = [record["held_out_accuracy"] for record in records if "held_out_accuracy" in record]
+    return patience > 0 and len(seen) > patience and max(seen[-patience:]) <= max(seen[:-patience])
+
+
+def _environment() -> dict[str, Any]:
+    packages = ("sottovoce", "numpy", "scipy", "numba", "torch", "scikit-learn", "dp-accounting", "cryptography")
+    return {
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "cores": cores(),
+        "packages": {name: version(name) for name in packages},
+        "pid": os.getpid(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }

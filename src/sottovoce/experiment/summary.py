@@ -1,0 +1,77 @@
+"""Sum a run up: what came out, and what it cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sottovoce.experiment.build import Assembly
+from sottovoce.schemes import Scheme
+
+__all__ = ["summarise"]
+
+Record = dict[str, Any]
+
+
+def summarise(assembly: Assembly, scheme: Scheme, records: list[Record], *, setup_bytes: int) -> Record:
+    """Return the fields of summary.json; what does not apply is null."""
+    experiment = assembly.experiment
+    evaluated = [record for record in records if record.get("accuracy") is not None]
+    lead = "balanced_accuracy" if assembly.network.binary else "accuracy"
+    best = max(evaluated, key=lambda record: record[lead], default=None)
+    final = evaluated[-1] if evaluated else None
+    up, down = (sum(record[key] for record in records) for key in ("bytes_up", "bytes_down"))
+    senders = sum(record["senders"] for record in records)
+    asked = sum(record["cohort"] for record in records)
+    paper_up, paper_down = _paper_cost(assembly, scheme, best["round"] if best else len(records))
+    summary: Record = {
+        "name": experiment.experiment.name,
+        "scheme": scheme.name,
+        "private": False,
+        "secure": experiment.aggregation.secure,
+        "rounds": len(records),
+        "accuracy_final": final and final["accuracy"],
+        "accuracy_best": best and best["accuracy"],
+        "best_round": best and best["round"],
+        "epsilon": None,
+        "epsilon_server": None,
+        "delta": None,
+        "noise_multiplier": None,
+        "bytes_up_per_client_round": _share(up, senders),
+        "bytes_down_per_client_round": _share(down, asked),
+        "bytes_up_total": up,
+        "bytes_down_total": down,
+        "bytes_setup_per_client": setup_bytes,
+        "paper_cost_up_bytes": paper_up,
+        "paper_cost_down_bytes": paper_down,
+        "joules_per_client": None,
+        "seconds": round(sum(record["seconds"] for record in records), 3),
+        "bits_per_coordinate": 1 if scheme.form == "ballots" else 32,
+        "dim": scheme.dim,
+        "message_length": scheme.length,
+        "clients": assembly.cohort.clients,
+        "expected_cohort": assembly.cohort.expected,
+        "weighting": "records" if assembly.weighted else "equal",
+        "failures": sum(len(record.get("failures", ())) for record in records),
+        "stopped_early": len(records) < experiment.experiment.rounds,
+    }
+    if scheme.needs_importance:
+        table = experiment.scheme
+        summary["public"] = table.public or f"{table.public_samples} records set aside from {experiment.data.source}"
+    if assembly.network.binary:
+        for name in ("balanced_accuracy", "auroc"):
+            summary[f"{name}_final"] = final and final[name]
+            summary[f"{name}_best"] = best and best[name]
+    return summary
+
+
+def _share(total: int, parts: int) -> int | float | None:
+    if not parts:
+        return None
+    return total // parts if total % parts == 0 else total / parts
+
+
+def _paper_cost(assembly: Assembly, scheme: Scheme, round_: int) -> tuple[float, float]:
+    """Return the papers' formula, ratio * n * 32 bits * round * C, in bytes per client at the best round."""
+    up, down = scheme.paper_values
+    factor = 4 * round_ * float(assembly.cohort.sample_rate)
+    return up * factor, down * factor

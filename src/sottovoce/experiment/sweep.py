@@ -1,0 +1,88 @@
+"""Run a grid of experiments from the `[sweep]` table of one file.
+
+    [sweep]
+    scheme.name = ["fl-std", "fl-top"]
+    scheme.ratio = [0.05, 0.1]
+    experiment.seed = [1, 2]
+
+Every combination is one run folder. A key that a scheme does not have (fl-std has no ratio) is left out, and what is then
+the same run twice is one. A sweep that was interrupted goes on where it was: finished runs are read, not repeated.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sottovoce.core.errors import ConfigError, InputError
+from sottovoce.experiment.config import Experiment, parse
+from sottovoce.experiment.folder import Record
+from sottovoce.experiment.run import default_folder, run
+from sottovoce.schemes import make
+
+__all__ = ["layout", "sweep"]
+
+Tables = dict[str, dict[str, Any]]
+
+
+def layout(experiment: Experiment) -> list[Experiment]:
+    """Return the experiments of a sweep, all checked, each with a name of its own."""
+    axes = [
+        (table, key, values if isinstance(values, list) else [values])
+        for table, keys in experiment.sweep.items()
+        for key, values in keys.items()
+    ]
+    if not axes or not all(values for _, _, values in axes):
+        raise ConfigError("a sweep needs a [sweep] table with at least one list, such as scheme.name = [...]")
+    base = experiment.tables()
+    points: dict[str, Experiment] = {}
+    for combination in itertools.product(*(values for _, _, values in axes)):
+        chosen = [(table, key, value) for (table, key, _), value in zip(axes, combination, strict=True)]
+        point = _point(base, chosen, experiment)
+        points.setdefault(point.experiment.name, point)
+    return list(points.values())
+
+
+def sweep(
+    experiment: Experiment,
+    out: Path | str | None = None,
+    *,
+    observe: Callable[[str, Record], None] = lambda name, record: None,
+) -> list[Record]:
+    """Run every point of the grid, or read it if it is done, and return the summaries; also kept in `sweep.json`."""
+    folder = Path(out) if out is not None else default_folder(experiment)
+    if (folder / "config.toml").exists():
+        raise InputError(f"output folder {folder} holds a single run; choose another with --out")
+    summaries = []
+    for point in layout(experiment):
+        name = point.experiment.name
+
+        def note(record: Record, name: str = name) -> None:
+            observe(name, record)
+
+        summaries.append(run(point, folder / name, resume=True, observe=note))
+    draft = folder / "sweep.json.new"
+    draft.write_text(json.dumps(summaries, indent=2) + "\n", encoding="utf-8")
+    draft.replace(folder / "sweep.json")
+    return summaries
+
+
+def _point(base: Tables, chosen: list[tuple[str, str, Any]], experiment: Experiment) -> Experiment:
+    tables: Tables = {name: dict(table) for name, table in base.items()}
+    scheme = next((value for table, key, value in chosen if (table, key) == ("scheme", "name")), None)
+    if scheme is not None and scheme != base["scheme"]["name"]:
+        # Another scheme starts from its own defaults, not from the base scheme's.
+        common = {key: value for key, value in base["scheme"].items() if key == "name" or key.startswith("public")}
+        tables["scheme"] = {**common, "name": scheme}
+    known = make(tables["scheme"]["name"] if scheme is None else scheme).keys()
+    name = [experiment.experiment.name]
+    for table, key, value in chosen:
+        if table == "scheme" and key != "name" and key not in known and not key.startswith("public"):
+            continue
+        tables.setdefault(table, {})[key] = value
+        name.append(str(value) if (table, key) == ("scheme", "name") else f"{key}-{value}")
+    tables["experiment"]["name"] = "-".join(name).replace("/", "_").replace(":", "_").replace(" ", "")
+    return parse(tables, where="[sweep]")

@@ -1,0 +1,71 @@
+"""Draw the clients of a round."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from sottovoce.core.errors import InputError
+from sottovoce.core.validate import in_range
+
+__all__ = ["Cohort"]
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Say who is asked each round: everyone with probability `sample_rate` (Poisson), or exactly that share (fixed).
+
+    >>> Cohort(clients=600, sample_rate=Fraction(1, 60)).expected
+    10.0
+    """
+
+    clients: int
+    sample_rate: Fraction
+    sampling: Literal["poisson", "fixed"] = "poisson"
+    cap: int | None = None  # truncated Poisson: a larger draw is cut to a uniform subset of this size
+
+    def __post_init__(self) -> None:
+        in_range("clients", self.clients, low=1)
+        in_range("sample_rate", float(self.sample_rate), low=0, high=1, open_low=True)
+        if self.sampling == "fixed" and self.size < 1:
+            raise InputError(
+                f"sample_rate {self.sample_rate} of {self.clients} clients asks nobody; "
+                f"it must be at least 1/{self.clients}"
+            )
+
+    @property
+    def size(self) -> int:
+        """Return the number of clients that fixed sampling asks."""
+        return round(self.sample_rate * self.clients)
+
+    @property
+    def expected(self) -> float:
+        """Return the public number that sums are divided by."""
+        return float(self.size) if self.sampling == "fixed" else float(self.sample_rate * self.clients)
+
+    @property
+    def most(self) -> int:
+        """Bound the size of a cohort; a Poisson draw above it happens in fewer than one of 10^30 rounds."""
+        if self.cap is not None:
+            return min(self.cap, self.clients)
+        if self.sampling == "fixed":
+            return self.size
+        return min(self.clients, math.ceil(self.expected + 12 * math.sqrt(self.expected) + 50))
+
+    def draw(self, rng: Generator) -> NDArray[np.int64]:
+        """Return the ids of this round's clients, ascending.
+
+        A binomial count and then a uniform subset of that size is the same law as one coin a client, and costs nothing
+        for the clients that are not asked.
+        """
+        size = self.size if self.sampling == "fixed" else int(rng.binomial(self.clients, float(self.sample_rate)))
+        drawn = rng.choice(self.clients, size=size, replace=False)
+        if len(drawn) > self.most:
+            drawn = rng.choice(drawn, size=self.most, replace=False)
+        return np.sort(drawn).astype(np.int64)

@@ -1,0 +1,197 @@
+"""Simulate on one machine: one worker a core, one thread each, records in shared memory, sums instead of updates."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Generator, Iterable
+from multiprocessing.connection import Connection, Pipe, wait
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sottovoce.core.errors import RunError
+from sottovoce.core.vectors import Vector
+from sottovoce.federation.round import Reply, Request
+from sottovoce.federation.shared import Arrays, publish
+from sottovoce.federation.worker import Blueprint
+from sottovoce.schemes.base import Scheme, State
+
+__all__ = ["LocalEngine", "cores"]
+
+Result = TypeVar("Result")
+Call = tuple[str, tuple[Any, ...]]
+
+_CHUNK = 10  # clients a call: enough to share work between them, few enough to keep their updates in memory
+_RECORDS = 500  # records a call, in evaluation
+
+
+def cores() -> int:
+    """Count the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class LocalEngine:
+    """Drive rounds with worker processes; use it in a `with` block."""
+
+    def __init__(self, blueprint: Blueprint, arrays: Arrays, workers: int | None = None) -> None:
+        self._records = {split[2:]: len(array) for split, array in arrays.items() if split.startswith("x_")}
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._pipes: list[Connection] = []
+        descriptor, places = publish(arrays)
+        try:
+            for _ in range(workers or cores()):
+                self._start(descriptor)
+            self._everyone(("start", (blueprint, descriptor, places)))
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            os.close(descriptor)
+
+    def enrol(self, scheme: Scheme, setup: bytes, memory: State) -> None:
+        """Send every client the set-up message."""
+        self._everyone(("enrol", (scheme, setup, memory)))
+
+    def run(self, conversation: Generator[Request, Reply, Result]) -> Result:
+        """Drive the server's side of a round to its end."""
+        try:
+            request = next(conversation)
+            while True:
+                request = conversation.send(self.send(request))
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+
+    def send(self, request: Request) -> Reply:
+        """Deliver a request to its clients and bring back what they answer."""
+        down = next(iter(request.payloads.values()), None)
+        if down is None:
+            return Reply({}, {}, {})
+        self._everyone(("hear", (request.round, down)))
+        sizes: dict[int, int] = {}
+        payloads: dict[int, bytes] = {}
+        failures: dict[int, str] = {}
+        for chunk in self._calls(
+            ("train", (request.round, clients, request.fold)) for clients in self._chunks(list(request.payloads))
+        ):
+            sizes.update(chunk[0])
+            payloads.update(chunk[1])
+            failures.update(chunk[2])
+        return Reply(payloads, failures, sizes, self._fold(request))
+
+    def scores(self, params: Vector, split: str) -> NDArray[np.float32]:
+        """Return the scores of all records of a split."""
+        starts = range(0, self._records[split], _RECORDS)
+        parts = self._calls(("scores", (params, split, start, start + _RECORDS)) for start in starts)
+        return np.concatenate(parts)
+
+    def gradient(self, params: Vector, split: str, records: NDArray[np.int64]) -> Vector:
+        """Return the gradient on some records of a split."""
+        gradient: Vector = self._calls([("gradient", (params, split, records))])[0]
+        return gradient
+
+    def close(self) -> None:
+        """Stop the workers."""
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            try:
+                process.wait(timeout=0.5)
+            except subprocess.TimeoutExpired:  # it is in the middle of a long call
+                process.kill()
+                process.wait()
+        self._pipes.clear()
+        self._processes.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start(self, descriptor: int) -> None:
+        ours, theirs = Pipe()
+        os.set_inheritable(theirs.fileno(), True)
+        one = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+        search = os.pathsep.join(path or os.getcwd() for path in sys.path)  # noqa: PTH109 - "" means here
+        self._processes.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "sottovoce.federation.worker", str(theirs.fileno())],
+                env={**os.environ, **one, "PYTHONPATH": search},
+                pass_fds=(theirs.fileno(), descriptor),
+                stdin=subprocess.DEVNULL,
+            )
+        )
+        theirs.close()
+        self._pipes.append(ours)
+
+    def _chunks(self, clients: list[int]) -> list[list[int]]:
+        size = min(_CHUNK, math.ceil(len(clients) / (4 * len(self._pipes))))
+        return [clients[start : start + size] for start in range(0, len(clients), size)]
+
+    def _fold(self, request: Request) -> Any:
+        if request.fold is None:
+            return None
+        folded = None
+        for part in self._everyone(("collect", (request.round,))):
+            if part is None:
+                continue
+            if folded is None:
+                folded = part
+            else:
+                request.fold.merge(folded, part)
+        return folded
+
+    def _everyone(self, call: Call) -> list[Any]:
+        """Make one call on every worker."""
+        for pipe in self._pipes:
+            self._send(pipe, call)
+        return [self._receive(pipe) for pipe in self._pipes]
+
+    def _calls(self, calls: Iterable[Call]) -> list[Any]:
+        """Make each call on whichever worker is free; return the answers in the order of the calls."""
+        waiting = deque(enumerate(calls))
+        answers: dict[int, Any] = {}
+        busy: dict[Any, int] = {}
+        idle = list(self._pipes)
+        while waiting or busy:
+            while waiting and idle:
+                pipe = idle.pop()
+                index, call = waiting.popleft()
+                self._send(pipe, call)
+                busy[pipe] = index
+            for pipe in wait(list(busy)):
+                answers[busy.pop(pipe)] = self._receive(pipe)  # type: ignore[arg-type]
+                idle.append(pipe)  # type: ignore[arg-type]
+        return [answers[index] for index in sorted(answers)]
+
+    def _send(self, pipe: Connection, call: Call) -> None:
+        try:
+            pipe.send(call)
+        except (BrokenPipeError, ConnectionResetError):
+            raise self._death(pipe) from None
+
+    def _receive(self, pipe: Connection) -> Any:
+        try:
+            outcome, value = pipe.recv()
+        except (EOFError, ConnectionResetError):
+            raise self._death(pipe) from None
+        if outcome == "refused":
+            kind, message = value
+            raise kind(message)
+        if outcome == "broken":
+            raise RunError(f"a worker failed:\n{value}")
+        return value
+
+    def _death(self, pipe: Connection) -> RunError:
+        index = self._pipes.index(pipe)
+        code = self._processes[index].wait()
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        return RunError(f"worker {index} {how}; the run can be resumed (if memory ran out, use fewer workers)")

@@ -1,0 +1,145 @@
+"""Add up payloads, exactly: the total never depends on the order of clients or on how they are spread over workers.
+
+A *fold* takes a client's payload apart, checks it, and adds it to an accumulator; accumulators merge. A payload that
+fails its check changes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from sottovoce.core import wire
+from sottovoce.core.errors import RunError
+from sottovoce.core.vectors import Vector
+from sottovoce.schemes.ballots import Tally
+
+__all__ = ["BallotSum", "FloatSum", "Fold", "WordSum"]
+
+LARGEST = 4096.0  # a client value beyond this is a diverged client, not an update
+
+
+class Fold(Protocol):
+    """Check and add payloads; frozen and picklable, so that workers can do it where the payload is made."""
+
+    def empty(self) -> Any:
+        """Return a fresh accumulator."""
+        ...
+
+    def add(self, accumulator: Any, payload: bytes) -> None:
+        """Add one client's payload, or raise and leave the accumulator as it was."""
+        ...
+
+    def merge(self, accumulator: Any, other: Any) -> None:
+        """Add another accumulator."""
+        ...
+
+    def total(self, accumulator: Any) -> NDArray[Any]:
+        """Return the sum."""
+        ...
+
+
+@dataclass(frozen=True)
+class FloatSum:
+    """Sum float32 messages as 64-bit integers on a grid of 2^-fraction_bits (2^-40 for up to 1024 senders)."""
+
+    length: int
+    senders: int
+
+    @property
+    def fraction_bits(self) -> int:
+        """Return the precision that leaves room for every sender at the largest value."""
+        return min(40, 62 - math.ceil(math.log2(LARGEST)) - math.ceil(math.log2(max(self.senders, 1))))
+
+    def empty(self) -> NDArray[np.int64]:
+        """Return zeros."""
+        return np.zeros(self.length, np.int64)
+
+    def add(self, accumulator: NDArray[np.int64], payload: bytes) -> None:
+        """Add one float32 message."""
+        values = wire.unpack_floats(payload, length=self.length)
+        largest = _largest(values)
+        if not largest <= LARGEST:
+            raise RunError(f"the update has values that are not finite or exceed {LARGEST:g} (largest {largest:g})")
+        _add_on_grid(accumulator, values, np.float64(2.0**self.fraction_bits))
+
+    def merge(self, accumulator: NDArray[np.int64], other: NDArray[np.int64]) -> None:
+        """Add another accumulator."""
+        accumulator += other
+
+    def total(self, accumulator: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the sum as float64."""
+        return accumulator * 2.0**-self.fraction_bits
+
+
+@dataclass(frozen=True)
+class BallotSum:
+    """Count packed ballots."""
+
+    length: int
+
+    def empty(self) -> Tally:
+        """Return a tally without votes."""
+        return Tally(self.length)
+
+    def add(self, accumulator: Tally, payload: bytes) -> None:
+        """Add one ballot; only +1 and -1 can be said in one bit."""
+        accumulator.add(np.frombuffer(wire.open_frame(payload, length=self.length, bits=1), np.uint8))
+
+    def merge(self, accumulator: Tally, other: Tally) -> None:
+        """Add another tally."""
+        accumulator.merge(other)
+
+    def total(self, accumulator: Tally) -> NDArray[np.int32]:
+        """Return the sum of signs."""
+        return accumulator.total()
+
+
+@dataclass(frozen=True)
+class WordSum:
+    """Sum integers modulo 2^bits."""
+
+    length: int
+    bits: int
+
+    def empty(self) -> NDArray[np.uint32]:
+        """Return zeros."""
+        return np.zeros(self.length, np.uint32)
+
+    def add(self, accumulator: NDArray[np.uint32], payload: bytes) -> None:
+        """Add one packed vector of words; uint32 wraps at a multiple of 2^bits, so reducing once at the end is enough."""
+        accumulator += wire.unpack(payload, length=self.length, bits=self.bits).view(np.uint32)
+
+    def merge(self, accumulator: NDArray[np.uint32], other: NDArray[np.uint32]) -> None:
+        """Add another accumulator."""
+        accumulator += other
+
+    def total(self, accumulator: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        """Return the sum modulo 2^bits."""
+        return accumulator & np.uint32((1 << self.bits) - 1)
+
+
+def mean(total: NDArray[Any], expected: float) -> Vector:
+    """Divide a sum by the expected cohort size."""
+    return (total / expected).astype(np.float32)
+
+
+@njit(cache=True, nogil=True)
+def _largest(values):  # type: ignore[no-untyped-def]
+    # max() of integers, because |x| as bits orders like |x| and puts NaN above everything; floats would not vectorise.
+    bits = values.view(np.uint32)
+    top = np.uint32(0)
+    for index in range(bits.size):
+        top = max(top, np.uint32(bits[index] & np.uint32(0x7FFFFFFF)))
+    return np.array([top], np.uint32).view(np.float32)[0]
+
+
+@njit(cache=True, nogil=True)
+def _add_on_grid(accumulator, values, scale):  # type: ignore[no-untyped-def]
+    for index in range(values.size):
+        accumulator[index] += np.int64(np.rint(np.float64(values[index]) * scale))

@@ -1,0 +1,157 @@
+"""Act for clients in a process of its own, one thread, as told through a pipe.
+
+The engine starts `python -m sottovoce.federation.worker`, not a multiprocessing child: a user's script needs no
+`if __name__ == "__main__"`, and a worker imports only what it uses. It ends when its pipe does.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sottovoce.core.errors import RunError, SottovoceError
+from sottovoce.core.streams import Purpose, Streams
+from sottovoce.core.vectors import Vector
+from sottovoce.data import Partition, balance
+from sottovoce.federation.client import Clients, read_setup
+from sottovoce.federation.shared import Arrays, view
+from sottovoce.federation.sums import Fold
+from sottovoce.models import LocalTraining, Network, Shard, make_trainer
+from sottovoce.schemes.base import Scheme, State
+
+__all__ = ["Blueprint", "Worker", "main"]
+
+Outcome = tuple[dict[int, int], dict[int, bytes], dict[int, str]]  # sizes, payloads, failures
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """Say what a worker needs to act for clients; all of it public but the records, which are shared memory."""
+
+    network: Network
+    training: LocalTraining
+    trainer: Literal["auto", "torch", "fast"]
+    device: str
+    partition: Partition
+    balanced: bool
+    seed: int
+    mean_size: float | None
+
+
+class Worker:
+    """Answer the engine's calls; every public method is one."""
+
+    def __init__(self, blueprint: Blueprint, arrays: Arrays) -> None:
+        self._plan = blueprint
+        self._arrays = arrays
+        self._streams = Streams(blueprint.seed)
+        self._trainer = make_trainer(blueprint.network, blueprint.training, blueprint.trainer, blueprint.device)
+        self._clients: Clients | None = None
+        self._sums: dict[int, Any] = {}
+
+    def enrol(self, scheme: Scheme, setup: bytes, memory: State) -> None:
+        """Take in the set-up message; `memory` is not empty when a run resumes."""
+        bound = read_setup(scheme, self._plan.network, setup)
+        self._clients = Clients(
+            bound, self._trainer, self._shard, self._streams, self._plan.mean_size if bound.weighted else None, memory
+        )
+
+    def hear(self, round_: int, down: bytes) -> None:
+        """Take in a round's downlink, for all clients."""
+        self._enrolled().hear(round_, down)
+        self._sums.clear()
+
+    def train(self, round_: int, clients: list[int], fold: Fold | None) -> Outcome:
+        """Train clients; add their payloads to this worker's sum if there is a fold, else return them."""
+        sizes: dict[int, int] = {}
+        payloads: dict[int, bytes] = {}
+        failures: dict[int, str] = {}
+        for client, answer in zip(clients, self._enrolled().step(round_, clients), strict=True):
+            try:
+                if answer.payload is None:
+                    failures[client] = answer.reason or "no answer"
+                    continue
+                if fold is None:
+                    payloads[client] = answer.payload
+                else:
+                    if round_ not in self._sums:
+                        self._sums[round_] = fold.empty()
+                    fold.add(self._sums[round_], answer.payload)
+                sizes[client] = len(answer.payload)
+            except SottovoceError as error:
+                failures[client] = str(error)
+        return sizes, payloads, failures
+
+    def collect(self, round_: int) -> Any:
+        """Hand over this worker's sum, or None if it trained nobody."""
+        return self._sums.pop(round_, None)
+
+    def scores(self, params: Vector, split: str, start: int, stop: int) -> NDArray[np.float32]:
+        """Return the network's scores of some records."""
+        return self._trainer.scores(params, self._arrays[f"x_{split}"][start:stop])
+
+    def gradient(self, params: Vector, split: str, records: NDArray[np.int64]) -> Vector:
+        """Return the gradient on some records."""
+        return self._trainer.gradient(
+            params, Shard(self._arrays[f"x_{split}"][records], self._arrays[f"y_{split}"][records])
+        )
+
+    def _shard(self, client: int) -> Shard:
+        records = self._plan.partition.records(client)
+        y = self._arrays["y_train"][records]
+        if self._plan.balanced:
+            chosen = balance(y, self._streams.get(Purpose.SETUP, client))
+            records, y = records[chosen], y[chosen]
+        return Shard(self._arrays["x_train"][records], y)
+
+    def _enrolled(self) -> Clients:
+        if self._clients is None:
+            raise RunError("clients were asked to act before they were set up")
+        return self._clients
+
+
+def serve(connection: Connection, worker: Callable[[Blueprint, Arrays], Worker] = Worker) -> None:
+    """Answer calls until the pipe ends."""
+    actor: Worker | None = None
+    while True:
+        try:
+            name, arguments = connection.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            if name == "start":
+                blueprint, descriptor, places = arguments
+                actor = worker(blueprint, view(descriptor, places))
+                answer: tuple[str, Any] = ("done", None)
+            else:
+                answer = ("done", getattr(actor, name)(*arguments))
+        except SottovoceError as error:
+            answer = ("refused", (type(error), str(error)))
+        except Exception:
+            answer = ("broken", traceback.format_exc())
+        try:
+            connection.send(answer)
+        except (BrokenPipeError, ConnectionResetError):
+            return
+
+
+def main() -> None:
+    """Serve the pipe whose descriptor is the first argument."""
+    # Ctrl-C reaches the whole process group; the engine decides when a worker stops, by closing the pipe.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if "torch" in sys.modules:
+        raise RunError("torch was imported before its threads could be limited")
+    serve(Connection(int(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()
+

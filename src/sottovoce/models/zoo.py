@@ -1,0 +1,136 @@
+"""Build the papers' networks by name (thesis, section 8.3).
+
+Choices that the papers leave open: convolutions have a ReLU and keep the size of the image ("same"), except in
+`imdb-lstm`, whose convolution shortens the sequence ("valid") as in the Keras example it comes from. `logistic` and
+`mlp` have one output and the binary cross entropy for two classes, a softmax for more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from sottovoce.core.errors import InputError
+from sottovoce.core.validate import in_range, one_of
+from sottovoce.models.network import (
+    Conv1d,
+    Conv2d,
+    Dropout,
+    Embedding,
+    Flatten,
+    GlobalAveragePool,
+    Layer,
+    Linear,
+    Lstm,
+    MaxPool,
+    MaxPool1d,
+    Network,
+    Shape,
+)
+
+__all__ = ["NAMES", "network"]
+
+Layers = tuple[Layer, ...]
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """Say which records a network reads and how its layers follow from their shape."""
+
+    layers: Callable[[int, int], Layers]  # from the number of outputs and the hidden units
+    rank: int | None  # of a record; None: any, because it is flattened first
+    smallest: int  # length of every axis but the channels
+    fits: str
+    binary: bool | None = None  # None: one output when there are two classes
+
+
+def network(
+    name: str,
+    input_shape: Shape,
+    classes: int,
+    *,
+    input_scale: float | None = None,
+    hidden: int = 128,
+) -> Network:
+    """Return a network for records of a shape; images are scaled by 1/255 unless told otherwise, other records by 1.
+
+    `hidden` is the width of `mlp`; the other networks have the papers' widths.
+
+    >>> network("cnn", (28, 28, 1), 10).dim
+    1663370
+    """
+    one_of("model.name", name, NAMES)
+    in_range("model.hidden", hidden, low=1)
+    recipe = _RECIPES[name]
+    axes = input_shape[:-1] if len(input_shape) == 3 else input_shape
+    if recipe.rank not in (None, len(input_shape)) or min(input_shape, default=0) < 1 or min(axes) < recipe.smallest:
+        raise InputError(f"model {name!r} cannot read records of shape {input_shape}; it fits {recipe.fits}")
+    if recipe.binary and classes != 2:
+        raise InputError(f"model {name!r} tells 2 classes apart, got {classes}; use 'mlp' or 'cnn'")
+    binary = classes == 2 if recipe.binary is None else recipe.binary
+    if input_scale is None:
+        input_scale = 1 / 255 if len(input_shape) == 3 else 1.0
+    return Network(
+        name=name,
+        layers=recipe.layers(1 if binary else classes, hidden),
+        input_shape=tuple(input_shape),
+        classes=classes,
+        input_scale=input_scale,
+        loss="bce" if binary else "ce",
+    )
+
+
+def _logistic(outputs: int, _: int) -> Layers:
+    return (Flatten(), Linear(outputs, relu=False))
+
+
+def _mlp(outputs: int, hidden: int) -> Layers:
+    return (Flatten(), Linear(hidden), Linear(outputs, relu=False))
+
+
+def _cnn(outputs: int, _: int) -> Layers:
+    return (
+        *(Conv2d(32, 5), MaxPool(2)),
+        *(Conv2d(64, 5), MaxPool(2)),
+        *(Flatten(), Linear(512), Linear(outputs, relu=False)),
+    )
+
+
+def _all_cnn_c(outputs: int, _: int) -> Layers:
+    return (
+        *(Conv2d(96, 3), Conv2d(96, 3), Conv2d(96, 3, stride=2), Dropout(0.5)),
+        *(Conv2d(192, 3), Conv2d(192, 3), Conv2d(192, 3, stride=2), Dropout(0.5)),
+        *(Conv2d(192, 3), Conv2d(192, 1), Conv2d(outputs, 1, relu=False)),
+        GlobalAveragePool(),
+    )
+
+
+def _imdb_lstm(outputs: int, _: int) -> Layers:
+    return (Embedding(5000, 50), Conv1d(250, 5), MaxPool1d(3), Lstm(70), Linear(outputs, relu=False))
+
+
+def _lfw_cnn(outputs: int, _: int) -> Layers:
+    return (
+        *(Conv2d(32, 3), MaxPool(2)),
+        *(Conv2d(64, 3), MaxPool(2)),
+        *(Conv2d(128, 3), MaxPool(2)),
+        *(Flatten(), Linear(256), Linear(outputs, relu=False)),
+    )
+
+
+def _hospital_mlp(outputs: int, _: int) -> Layers:
+    return (Linear(200), Dropout(0.5), Linear(200), Dropout(0.5), Linear(outputs, relu=False))
+
+
+_RECIPES: Final = {
+    "logistic": _Recipe(_logistic, None, 1, "records of any shape"),
+    "mlp": _Recipe(_mlp, None, 1, "records of any shape"),
+    "cnn": _Recipe(_cnn, 3, 4, "images (height, width, channels) of 4 x 4 or more", binary=False),
+    "all-cnn-c": _Recipe(_all_cnn_c, 3, 4, "images (height, width, channels) of 4 x 4 or more", binary=False),
+    "imdb-lstm": _Recipe(_imdb_lstm, 1, 7, "sequences (length) of 7 tokens or more", binary=True),
+    "lfw-cnn": _Recipe(_lfw_cnn, 3, 8, "images (height, width, channels) of 8 x 8 or more", binary=False),
+    "hospital-mlp": _Recipe(_hospital_mlp, 1, 1, "rows (features)", binary=True),
+}
+
+NAMES: Final = tuple(_RECIPES)

@@ -1,0 +1,46 @@
+"""Say what a run releases, in the words of its accountants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sottovoce.core.validate import in_range, one_of
+
+__all__ = ["ACCOUNTANTS", "SAMPLINGS", "Accountant", "Event", "Sampling"]
+
+Accountant = Literal["pld", "rdp", "moments"]
+Sampling = Literal["poisson", "fixed"]
+ACCOUNTANTS: tuple[Accountant, ...] = ("pld", "rdp", "moments")
+SAMPLINGS: tuple[Sampling, ...] = ("poisson", "fixed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Describe `rounds` releases of a Gaussian sum over sampled clients.
+
+    `cohort_cap` and `clients` say that Poisson cohorts above the cap are cut down to a uniformly random subset of that size
+    (truncated Poisson); without them the cohort is whatever was drawn.
+    """
+
+    noise_multiplier: float
+    sample_rate: float
+    rounds: int
+    sampling: Sampling = "poisson"
+    cohort_cap: int | None = None
+    clients: int | None = None
+
+    def __post_init__(self) -> None:
+        in_range("noise_multiplier", self.noise_multiplier, low=0, open_low=True, high=1e6)
+        in_range("sample_rate", self.sample_rate, low=0, open_low=True, high=1)
+        in_range("rounds", self.rounds, low=1)
+        one_of("sampling", self.sampling, SAMPLINGS)
+
+    @property
+    def distance(self) -> float:
+        """Return how far one client can move the sum, in clip norms.
+
+        Under Poisson sampling a client is there or not. In a cohort of fixed size it takes another client's place, and
+        the two can be opposite: the dominating pair is (1 - q) N(0) + q N(2S) against N(0).
+        """
+        return 2.0 if self.sampling == "fixed" and self.sample_rate < 1 else 1.0

@@ -1,0 +1,63 @@
+"""Run FL-BASIC and its three variants: random sets in the place of FL-TOP's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+from sottovoce.schemes.subset import Selection, Subset
+
+__all__ = ["Basic", "Basic2", "Basic3", "Basic4"]
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Basic(Subset):
+    """Train and send a random set, new every round.
+
+    Symbols: K = `kept`, r = `ratio`.
+    Thesis, section 4.2.2; Kerkouche, Ács, Castelluccia and Genevès, "Constrained Differentially Private Federated
+    Learning for Low-bandwidth Devices", UAI 2021.
+    """
+
+    name: ClassVar[str] = "fl-basic"
+    paper: ClassVar[str] = "thesis, section 4.2.2"
+    saves: ClassVar[Literal["nothing", "up", "up and down"]] = "up"
+    selection: ClassVar[Selection] = "random-per-round"
+    constrain: ClassVar[bool] = True
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Basic2(Subset):
+    """Train everything, send a random set, new every round; by our reading of thesis, Tab. 8.11, the same as FL-RND."""
+
+    name: ClassVar[str] = "fl-bas-2"
+    paper: ClassVar[str] = "thesis, Tab. 8.11 (our reading)"
+    saves: ClassVar[Literal["nothing", "up", "up and down"]] = "up"
+    selection: ClassVar[Selection] = "random-per-round"
+    constrain: ClassVar[bool] = False
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Basic3(Subset):
+    """Train and exchange one random set for the whole run; our reading of thesis, Tab. 8.11."""
+
+    name: ClassVar[str] = "fl-bas-3"
+    paper: ClassVar[str] = "thesis, Tab. 8.11 (our reading)"
+    saves: ClassVar[Literal["nothing", "up", "up and down"]] = "up and down"
+    selection: ClassVar[Selection] = "random-fixed"
+    constrain: ClassVar[bool] = True
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Basic4(Subset):
+    """Train everything, exchange one random set for the whole run; our reading of thesis, Tab. 8.11."""
+
+    name: ClassVar[str] = "fl-bas-4"
+    paper: ClassVar[str] = "thesis, Tab. 8.11 (our reading)"
+    saves: ClassVar[Literal["nothing", "up", "up and down"]] = "up and down"
+    selection: ClassVar[Selection] = "random-fixed"
+    constrain: ClassVar[bool] = False

@@ -1,0 +1,39 @@
+"""Check the keys that several schemes share."""
+
+from __future__ import annotations
+
+import math
+
+from sottovoce.core.errors import InputError
+from sottovoce.core.validate import in_range
+
+__all__ = ["DEFAULT_RATIO", "kept_of", "positive", "ratio_of_one"]
+
+DEFAULT_RATIO = 0.05
+
+
+def positive(name: str, value: float) -> None:
+    """Raise unless `value` is finite and above zero."""
+    in_range(name, value, low=0, high=math.inf, open_low=True, open_high=True)
+
+
+def ratio_of_one(value: float) -> None:
+    """Raise unless `value` can be a compression ratio.
+
+    >>> ratio_of_one(3)
+    Traceback (most recent call last):
+    sottovoce.core.errors.InputError: ratio must be in (0, 1], got 3
+    """
+    in_range("ratio", value, low=0, high=1, open_low=True)
+
+
+def kept_of(ratio: float, dim: int, what: str = "parameters") -> int:
+    """Return the nearest number of kept values: m = r * n of the papers, at least one.
+
+    >>> kept_of(0.005, 1_663_370), kept_of(0.05, 1_663_370)
+    (8317, 83168)
+    """
+    kept = round(ratio * dim)
+    if kept < 1:
+        raise InputError(f"ratio {ratio:g} keeps none of {dim} {what}; take at least {0.5000001 / dim:.2g}")
+    return kept

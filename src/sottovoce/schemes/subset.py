@@ -1,0 +1,135 @@
+"""Train and send a subset of the coordinates: two switches, seven schemes.
+
+Which coordinates (`selection`) and whether training may move the others (`constrain`):
+
+    selection         constrained     not constrained
+    top               fl-top          fl-top-bis
+    random-fixed      fl-bas-3        fl-bas-4
+    random-per-round  fl-basic        fl-rnd, fl-bas-2
+
+The thesis names FL-BAS-2, -3, -4 and FL-TOP-BIS in its tables 8.9 to 8.13 without defining them. This reading, by
+their costs up and down, is ours; by it, FL-BAS-2 is FL-RND.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal, Self
+
+import numpy as np
+from numpy.random import Generator
+
+from sottovoce.core import wire
+from sottovoce.core.errors import InputError
+from sottovoce.core.vectors import Vector
+from sottovoce.schemes import coordinates
+from sottovoce.schemes.base import Mask, Message, Scheme, State, Task
+from sottovoce.schemes.keys import DEFAULT_RATIO, kept_of, ratio_of_one
+
+__all__ = ["Selection", "Subset"]
+
+Selection = Literal["top", "random-fixed", "random-per-round"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Subset(Scheme):
+    """Keep K of n coordinates; a final subclass sets the switches and nothing else.
+
+    Symbols: K = m = |T| = `kept`, r = `ratio`, T = `chosen` (the set that never changes), n = `dim`.
+    """
+
+    selection: ClassVar[Selection]
+    constrain: ClassVar[bool]
+
+    ratio: float = DEFAULT_RATIO
+
+    chosen: coordinates.Coordinates | None = field(default=None, repr=False, metadata={"bound": True})
+
+    def __post_init__(self) -> None:
+        ratio_of_one(self.ratio)
+
+    def bind(self, dim: int, *, seed: int = 0, start: Vector | None = None, importance: Vector | None = None) -> Self:
+        """Return a copy that has its fixed set, if it has one; equal importance everywhere unless told."""
+        bound = super().bind(dim, seed=seed, start=start)
+        kept = kept_of(self.ratio, dim)
+        if self.selection == "random-fixed":
+            return replace(bound, chosen=coordinates.drawn(dim, kept, seed))
+        if self.selection == "top":
+            if importance is None:
+                importance = np.zeros(dim, np.float32)
+            if importance.shape != (dim,):
+                raise InputError(f"importance must have {dim} values, one a parameter, got shape {importance.shape}")
+            return replace(bound, chosen=coordinates.largest(importance, kept))
+        return bound
+
+    def setup(self) -> bytes:
+        """Return the top set; a random one follows from the shared seed."""
+        return coordinates.pack_set(self.coordinates(0), self.dim) if self.selection == "top" else b""
+
+    def enrol(self, payload: bytes, *, dim: int, seed: int, start: Vector) -> Self:
+        """Return the client's copy, with the set that the server chose."""
+        if self.selection != "top":
+            return super().enrol(payload, dim=dim, seed=seed, start=start)
+        chosen = coordinates.unpack_set(payload, dim, kept_of(self.ratio, dim))
+        return replace(super().bind(dim, seed=seed, start=start), chosen=chosen)
+
+    @property
+    def kept(self) -> int:
+        """Return K, the number of coordinates that travel."""
+        return kept_of(self.ratio, self.dim)
+
+    @property
+    def length(self) -> int:
+        """Return K."""
+        return self.kept
+
+    def coordinates(self, seed: int) -> coordinates.Coordinates:
+        """Return the set of the round with this seed, ascending."""
+        return coordinates.drawn(self.dim, self.kept, seed) if self.chosen is None else self.chosen
+
+    def round_seed(self, round_: int) -> int:
+        """Return a new seed every round for a set that changes."""
+        return coordinates.round_seed(self.shared_seed, round_) if self.selection == "random-per-round" else 0
+
+    def downlink(self, state: State, seed: int) -> bytes:
+        """Return w on a fixed set, whose other weights are w_0 for ever, or else all of w and the seed of the set."""
+        if self.chosen is not None:
+            return wire.pack(state["params"][self.chosen])
+        halves = np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32)
+        return wire.join([wire.pack(state["params"]), wire.pack(halves, bits=32)])
+
+    def receive(self, payload: bytes, memory: State) -> Task:
+        """Return w and the seed."""
+        if self.chosen is not None:
+            if self.start is None:
+                raise InputError(f"{self.name} needs w_0 on the client; bind it with `start`")
+            params = self.start.copy()
+            params[self.chosen] = wire.unpack_floats(payload, length=self.kept)
+            return Task(params, 0, memory)
+        head, tail = wire.split(payload, [wire.frame_size(self.dim), wire.frame_size(2, 32)])
+        low, high = (int(half) for half in wire.unpack(tail, length=2, bits=32))
+        return Task(wire.unpack_floats(head, length=self.dim), low | high << 32, memory)
+
+    def trainable(self, seed: int) -> Mask | None:
+        """Return the set as a mask where it constrains training."""
+        if not self.constrain:
+            return None
+        mask = np.zeros(self.dim, np.bool_)
+        mask[self.coordinates(seed)] = True
+        return mask
+
+    def encode(self, update: Vector, seed: int, rng: Generator) -> Message:
+        """Return C(w_k - w, T): the update at the set."""
+        return update[self.coordinates(seed)]
+
+    def decode(self, mean: Vector, state: State, seed: int, rng: Generator) -> State:
+        """Return w with w[T] + mean at the set."""
+        params = state["params"].copy()
+        params[self.coordinates(seed)] += mean
+        return {"params": params}
+
+    @property
+    def paper_values(self) -> tuple[float, float]:
+        """Count r * n up, and down too where the set is fixed."""
+        kept = self.ratio * self.dim
+        return (kept, self.dim if self.selection == "random-per-round" else kept)

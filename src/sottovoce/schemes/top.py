@@ -1,0 +1,41 @@
+"""Run FL-TOP: train and exchange only the weights that matter most on public data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+from sottovoce.schemes.subset import Selection, Subset
+
+__all__ = ["Top", "TopBis"]
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Top(Subset):
+    """Move and exchange the top K weights; the others stay at w_0 for ever.
+
+    Symbols: K = |T| = `kept`, r = `ratio`, T = `chosen`, found by T_init steps on public data (`importance.py`).
+    Thesis, Alg. 7 and 8; Kerkouche, Ács, Castelluccia and Genevès, "Constrained Differentially Private Federated
+    Learning for Low-bandwidth Devices", UAI 2021. With `ratio` 1 it is FL-STD.
+    """
+
+    name: ClassVar[str] = "fl-top"
+    paper: ClassVar[str] = "thesis, Alg. 7"
+    saves: ClassVar[Literal["nothing", "up", "up and down"]] = "up and down"
+    needs_importance: ClassVar[bool] = True
+    selection: ClassVar[Selection] = "top"
+    constrain: ClassVar[bool] = True
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TopBis(Subset):
+    """Exchange the top K weights, but let clients train all of them; our reading of thesis, Tab. 8.11."""
+
+    name: ClassVar[str] = "fl-top-bis"
+    paper: ClassVar[str] = "thesis, Tab. 8.11 (our reading)"
+    saves: ClassVar[Literal["nothing", "up", "up and down"]] = "up and down"
+    needs_importance: ClassVar[bool] = True
+    selection: ClassVar[Selection] = "top"
+    constrain: ClassVar[bool] = False

@@ -1,0 +1,76 @@
+"""Expand keys to masks and add them, word by word, modulo a power of two.
+
+A mask is the AES-256-CTR keystream of its key read as little-endian words of 8, 16 or 32 bits, the narrowest that hold b.
+Sums wrap at the word, and 2^b divides 2^word, so the lowest b bits are an exact sum modulo 2^b; those of a uniform
+word are uniform. A key expands once, so the counter starts at zero.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numba import njit
+from numpy.typing import NDArray
+
+from sottovoce.core.wire import Buffer, Words
+
+__all__ = ["Sum", "add_mask", "add_packed", "new_sum", "reduce"]
+
+Sum = NDArray[np.unsignedinteger]
+"""A running sum: words of 8, 16 or 32 bits that wrap."""
+
+# Keystream and sum stay in the second-level cache between the cipher and the addition.
+_CHUNK: Final = 1 << 17
+_ZEROS: Final = bytes(_CHUNK)
+
+
+def new_sum(length: int, bits: int) -> Sum:
+    """Return zeros, in words wide enough for values of `bits` bits."""
+    dtype: type[np.unsignedinteger] = np.uint8 if bits <= 8 else np.uint16 if bits <= 16 else np.uint32
+    return np.zeros(length, dtype)
+
+
+def add_mask(total: Sum, key: bytes, sign: int) -> None:
+    """Add (sign +1) or subtract (sign -1) the mask of `key` in place."""
+    combine = np.add if sign > 0 else np.subtract
+    cipher = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    width = total.dtype.itemsize
+    stream = bytearray(min(_CHUNK, total.nbytes))
+    words = np.frombuffer(stream, total.dtype.newbyteorder("<"))
+    for start in range(0, total.size, words.size):
+        part = total[start : start + words.size]
+        cipher.update_into(memoryview(_ZEROS)[: part.size * width], memoryview(stream)[: part.size * width])
+        combine(part, words[: part.size], out=part)
+
+
+def add_packed(total: Sum, packed: Buffer, bits: int) -> None:
+    """Add words that are packed to `bits` bits each, without unpacking them to memory first."""
+    whole = len(packed) // 8
+    rest = int.from_bytes(packed[8 * whole :], "little")
+    _add_packed(total, np.frombuffer(packed, "<u8", count=whole), np.uint64(rest), bits)
+
+
+def reduce(total: Sum, bits: int) -> Words:
+    """Return the sum modulo 2^bits as 32-bit words."""
+    return total.astype(np.uint32) & np.uint32((1 << bits) - 1)
+
+
+@njit(cache=True, nogil=True)
+def _add_packed(total, blocks, rest, bits):  # type: ignore[no-untyped-def]
+    width = np.uint64(bits)
+    mask = (np.uint64(1) << width) - np.uint64(1)
+    buffer, filled, block = np.uint64(0), np.uint64(0), 0
+    for index in range(total.size):
+        if filled < width:
+            fresh = blocks[block] if block < blocks.size else rest
+            block += 1
+            value = (buffer | (fresh << filled)) & mask
+            buffer = fresh >> (width - filled)
+            filled += np.uint64(64) - width
+        else:
+            value = buffer & mask
+            buffer >>= width
+            filled -= width
+        total[index] += value

@@ -1,0 +1,135 @@
+"""Wrap the five primitives that the protocol stands on; all of the mathematics is in `cryptography`.
+
+Keys travel and rest as 32 raw bytes, so that a client's state is plain data that can be kept between two phases.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Final
+
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from sottovoce.core.errors import InputError, SecAggError
+
+__all__ = [
+    "KEY",
+    "SIGNATURE",
+    "TAG",
+    "Entropy",
+    "KeyedEntropy",
+    "agree",
+    "commit",
+    "decrypt",
+    "derive",
+    "encrypt",
+    "mask_public",
+    "sign",
+    "usable",
+    "verify",
+    "verifying_key",
+]
+
+KEY: Final = 32
+SIGNATURE: Final = 64
+TAG: Final = 16
+_NONCE: Final = bytes(12)
+
+Entropy = Callable[[int], bytes]
+"""A source of secret bytes: `os.urandom`, or `KeyedEntropy` in simulation."""
+
+
+class KeyedEntropy:
+    """Give the AES-256-CTR keystream of a key, in simulation only: whoever knows the key knows every secret.
+
+    >>> KeyedEntropy(bytes(32))(8) == KeyedEntropy(bytes(32))(8)
+    True
+    """
+
+    def __init__(self, key: bytes) -> None:
+        if len(key) != KEY:
+            raise InputError(f"an entropy key has {KEY} bytes, got {len(key)}")
+        self._key = key
+        self._blocks = 0
+
+    def __call__(self, size: int) -> bytes:
+        """Return the next `size` bytes; each call starts on a fresh cipher block."""
+        start = self._blocks.to_bytes(16, "big")
+        self._blocks += (size + 15) // 16
+        return Cipher(algorithms.AES(self._key), modes.CTR(start)).encryptor().update(bytes(size))
+
+
+def verifying_key(signing_key: bytes) -> bytes:
+    """Return the Ed25519 public key to register for a 32-byte signing key."""
+    if len(signing_key) != KEY:
+        raise InputError(f"a signing key has {KEY} bytes, got {len(signing_key)}")
+    return Ed25519PrivateKey.from_private_bytes(signing_key).public_key().public_bytes_raw()
+
+
+def sign(signing_key: bytes, message: bytes) -> bytes:
+    """Return the Ed25519 signature of `message`."""
+    return Ed25519PrivateKey.from_private_bytes(signing_key).sign(message)
+
+
+def verify(registered: bytes, signature: bytes, message: bytes) -> bool:
+    """Say whether `signature` of `message` was made by the owner of the registered key."""
+    try:
+        Ed25519PublicKey.from_public_bytes(registered).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def mask_public(private: bytes) -> bytes:
+    """Return the X25519 public key of 32 private bytes."""
+    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def agree(private: X25519PrivateKey, public: bytes) -> bytes:
+    """Return the X25519 secret; a point of small order, whose secret everyone knows, is refused."""
+    try:
+        return private.exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError:
+        raise SecAggError("a public key is a point of small order: its secrets would be known to everyone") from None
+
+
+def usable(public: bytes) -> bool:
+    """Say whether agreements with this X25519 public key are secret."""
+    try:
+        agree(_PROBE, public)
+    except SecAggError:
+        return False
+    return True
+
+
+def derive(secret: bytes, *, salt: bytes, info: bytes) -> bytes:
+    """Return a key by HKDF-SHA256; every use has its own `info`."""
+    return HKDF(algorithm=SHA256(), length=KEY, salt=salt, info=info).derive(secret)
+
+
+def encrypt(key: bytes, plain: bytes, info: bytes) -> bytes:
+    """Seal `plain` by ChaCha20-Poly1305 with `info` authenticated; a key seals one message, so the nonce is fixed."""
+    return ChaCha20Poly1305(key).encrypt(_NONCE, plain, info)
+
+
+def decrypt(key: bytes, sealed: bytes, info: bytes) -> bytes:
+    """Undo `encrypt`, or refuse what was tampered with or meant for another."""
+    try:
+        return ChaCha20Poly1305(key).decrypt(_NONCE, sealed, info)
+    except InvalidTag:
+        raise SecAggError("an encrypted share does not open: tampered with, or meant for another") from None
+
+
+def commit(secret: bytes) -> bytes:
+    """Return a commitment to 32 uniform bytes; with that much entropy SHA-256 hides without further salt."""
+    return hashlib.sha256(b"sottovoce secagg seed" + secret).digest()
+
+
+_PROBE: Final = X25519PrivateKey.from_private_bytes(hashlib.sha256(b"sottovoce secagg probe").digest())

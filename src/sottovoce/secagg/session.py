@@ -1,0 +1,183 @@
+"""Fix what one round of secure aggregation is about, before any message is sent.
+
+Server and clients hold the same `Session`. Its digest goes into every signature, so two parties that disagree on any field
+(threshold, modulus, cohort, registered keys, configuration) refuse each other's first message.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from sottovoce.core.errors import InputError, SecAggError, WireError
+from sottovoce.core.validate import in_range
+from sottovoce.core.wire import Buffer
+from sottovoce.secagg.graph import Degree, choose, ring_neighbours
+from sottovoce.secagg.primitives import KEY
+
+__all__ = ["SESSION_ID", "Session", "check_modulus", "check_threshold", "default_threshold"]
+
+SESSION_ID: Final = 16
+DIGEST: Final = 32
+MOST_CLIENTS: Final = 65_535
+LONGEST: Final = 1 << 32
+_MAGIC: Final = b"svs1"
+_FIELDS = struct.Struct("<4s16sQ32sIIIBxxxQI")
+
+
+def default_threshold(clients: int) -> int:
+    """Return floor(2n/3) + 1: with it two disjoint answers to the server's questions need a third of the cohort to lie."""
+    return 2 * clients // 3 + 1
+
+
+def check_threshold(threshold: int, clients: int, colluders: int = 0) -> None:
+    """Raise unless `threshold` can serve a cohort of `clients`; for a configuration, before any cohort is drawn."""
+    if threshold > clients:
+        raise InputError(f"threshold must be at most the cohort of {clients} clients, got {threshold}")
+    if 2 * threshold <= clients:
+        raise InputError(f"threshold must be above half of the {clients} clients, got {threshold}")
+    if not 0 <= colluders < threshold:
+        raise InputError(f"colluders must be at least 0 and below the threshold of {threshold}, got {colluders}")
+
+
+def check_modulus(bits: int, largest_sum: int) -> None:
+    """Raise if a sum could reach 2^bits and wrap."""
+    if largest_sum >= 1 << bits:
+        raise InputError(
+            f"bits must be at least {largest_sum.bit_length()} for sums up to {largest_sum}, got {bits}: the sum would wrap"
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Session:
+    """Describe one secure sum: who takes part, of what, and how many must stay.
+
+    `keys` are the registered Ed25519 public keys, known to every party from elsewhere: a server that may choose them
+    can play every client. `largest_sum`, where given, is checked against the modulus.
+    """
+
+    session_id: bytes
+    round: int
+    config_digest: bytes
+    clients: tuple[int, ...]
+    keys: Mapping[int, bytes]
+    bits: int
+    length: int
+    threshold: int = 0  # 0: floor(2n/3) + 1
+    colluders: int = 0
+    neighbours: int = 0  # 0: complete to 200 clients, the bound of `graph` above
+    largest_sum: int | None = None
+
+    def __post_init__(self) -> None:
+        clients = tuple(sorted(self.clients))
+        if len(self.session_id) != SESSION_ID:
+            raise InputError(f"session_id must have {SESSION_ID} bytes, got {len(self.session_id)}")
+        if len(self.config_digest) != DIGEST:
+            raise InputError(f"config_digest must have {DIGEST} bytes, got {len(self.config_digest)}")
+        in_range("round", self.round, low=0, high=(1 << 63) - 1)
+        in_range("bits", self.bits, low=1, high=32)
+        in_range("length", self.length, low=1, high=LONGEST)
+        in_range("neighbours", self.neighbours, low=0, high=MOST_CLIENTS)
+        in_range("threshold", self.threshold, low=0, high=MOST_CLIENTS)
+        if len(set(clients)) != len(clients):
+            raise InputError("clients must be distinct")
+        if clients and not 0 <= clients[0] <= clients[-1] < 1 << 64:
+            raise InputError("clients must be integers of 64 bits, at least 0")
+        if self.largest_sum is not None:
+            check_modulus(self.bits, self.largest_sum)
+        threshold = self.threshold or default_threshold(len(clients))
+        # A drawn cohort may be small by chance: that ends the round, not the run.
+        if len(clients) < max(2, threshold):
+            raise SecAggError(
+                f"round {self.round}: {len(clients)} clients from the start, but at least {max(2, threshold)} are needed; "
+                "nothing was released"
+            )
+        if len(clients) > MOST_CLIENTS:
+            raise InputError(f"clients must be at most {MOST_CLIENTS}, got {len(clients)}")
+        check_threshold(threshold, len(clients), self.colluders)
+        for client in clients:
+            if len(self.keys.get(client, b"")) != KEY:
+                raise InputError(f"client {client} has no registered key of {KEY} bytes; register it first")
+        object.__setattr__(self, "clients", clients)
+        object.__setattr__(self, "threshold", threshold)
+        object.__setattr__(self, "keys", {client: bytes(self.keys[client]) for client in clients})
+        choose(len(clients), threshold, self.colluders, self.neighbours)
+
+    @cached_property
+    def degree(self) -> Degree:
+        """Return how many neighbours a client has and how many shares open its secrets."""
+        return choose(len(self.clients), self.threshold, self.colluders, self.neighbours)
+
+    @cached_property
+    def context(self) -> bytes:
+        """Return the digest of everything that the parties must agree on."""
+        digest = hashlib.sha256(b"sottovoce secagg context v1" + self.pack())
+        for client in self.clients:
+            digest.update(self.keys[client])
+        return digest.digest()
+
+    def position(self, client: int) -> int:
+        """Return a client's place in the cohort; someone else's message is refused."""
+        place = self._places.get(client)
+        if place is None:
+            raise SecAggError(f"client {client} is not in this session")
+        return place
+
+    def around(self, position: int) -> frozenset[int]:
+        """Return the neighbours of a place, as places."""
+        order, rank = self._ring
+        ring = ring_neighbours(rank[position], len(self.clients), self.degree.neighbours)
+        return frozenset(order[place] for place in ring)
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        return {client: place for place, client in enumerate(self.clients)}
+
+    @cached_property
+    def _ring(self) -> tuple[list[int], list[int]]:
+        """Order the clients by a hash that nobody controls alone, and say where each one stands."""
+        seed = b"sottovoce secagg ring" + self.session_id + struct.pack("<Q", self.round)
+        hashes = [hashlib.sha256(seed + struct.pack("<Q", client)).digest() for client in self.clients]
+        order = sorted(range(len(self.clients)), key=hashes.__getitem__)
+        rank = [0] * len(order)
+        for place, position in enumerate(order):
+            rank[position] = place
+        return order, rank
+
+    def pack(self) -> bytes:
+        """Return the session as bytes, without the keys: those must not come from the server."""
+        fields = _FIELDS.pack(
+            *(_MAGIC, self.session_id, self.round, self.config_digest),
+            *(self.threshold, self.colluders, self.neighbours, self.bits, self.length, len(self.clients)),
+        )
+        return fields + struct.pack(f"<{len(self.clients)}Q", *self.clients)
+
+    @classmethod
+    def unpack(cls, payload: Buffer, keys: Mapping[int, bytes]) -> Session:
+        """Return the session that a server announces, with the keys that this client knows."""
+        view = memoryview(payload).cast("B")
+        if view.nbytes < _FIELDS.size:
+            raise WireError(f"session is truncated: {view.nbytes} bytes, its fields alone take {_FIELDS.size}")
+        magic, session_id, round_, digest, threshold, colluders, neighbours, bits, length, count = _FIELDS.unpack(
+            view[: _FIELDS.size]
+        )
+        if magic != _MAGIC:
+            raise WireError(f"session is foreign: it begins with {magic!r}, not {_MAGIC!r}")
+        if count > MOST_CLIENTS or view.nbytes != _FIELDS.size + 8 * count:
+            raise WireError(f"session of {count} clients has {view.nbytes} bytes, expected {_FIELDS.size + 8 * count}")
+        clients = struct.unpack(f"<{count}Q", view[_FIELDS.size :])
+        try:
+            session = cls(
+                **{"session_id": session_id, "round": round_, "config_digest": digest, "clients": clients, "keys": keys},
+                **{"bits": bits, "length": length, "threshold": threshold, "colluders": colluders},
+                neighbours=neighbours,
+            )
+        except InputError as error:
+            raise SecAggError(f"the announced session is refused: {error}") from error
+        if session.pack() != bytes(view):
+            raise WireError("session is not in its canonical form")
+        return session

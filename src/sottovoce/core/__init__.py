@@ -1,1 +1,1 @@
-"""core."""
+"""Hold what every room may use: errors, validation, flat vectors, the wire format, named randomness."""

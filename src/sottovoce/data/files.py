@@ -78,7 +78,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 
 
 def read_table(path: Path, columns: Iterable[str]) -> Iterator[tuple[str, ...]]:
-    """Yield the named columns of a csv file (plain, .xz, or the one csv in a .zip), row by row, blanks stripped."""
+    """Yield the named columns of a csv file (plain, .xz, or the one csv in a .zip), row by row."""
     with damaged(path), io.TextIOWrapper(_open_table(path), encoding="utf-8", newline="") as text:
         rows = csv.reader(text)
         header = next(rows, [])
@@ -90,7 +90,7 @@ def read_table(path: Path, columns: Iterable[str]) -> Iterator[tuple[str, ...]]:
         for row in rows:
             if len(row) != len(header):
                 raise DataError(f"{path} line {rows.line_num} has {len(row)} fields, the header {len(header)}")
-            yield tuple(row[place].strip() for place in places)
+            yield tuple([row[place] for place in places])
 
 
 def read_member(path: Path, name: str, *, limit: int) -> bytes:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import DataError
 from sottovoce.data.dataset import Dataset
 from sottovoce.data.features import held_out, min_max, numbers, one_hot
-from sottovoce.data.files import read_table
+from sottovoce.data.files import damaged, read_table
 
 __all__ = ["balance", "read_diabetes130"]
 
@@ -66,7 +66,8 @@ def balance(y: NDArray[Any], rng: Generator) -> NDArray[np.int64]:
 
 def read_diabetes130(path: Path) -> Dataset:
     """Read the original table and return train and test patients, 80 to 20; `ids` are patient numbers."""
-    stays = _stays(path)
+    with damaged(path):
+        stays = _stays(path)
     if not stays:
         raise DataError(f"{path} has no first encounter that is neither elective, newborn nor pregnant")
     test = held_out([stay.patient for stay in stays])

@@ -1,1 +1,1 @@
-"""devices."""
+"""Describe devices: links, energy, availability."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError
@@ -144,7 +143,7 @@ def assemble(experiment: Experiment) -> Assembly:
     )
     net = network(
         experiment.model.name,
-        dataset.x_train.shape[1:],
+        dataset.shape,
         dataset.classes,
         input_scale=dataset.input_scale,
         hidden=experiment.model.hidden,
@@ -159,17 +158,11 @@ def _public(experiment: Experiment, dataset: Dataset, streams: Streams) -> tuple
     if table.public is None or table.public == experiment.data.source:
         return dataset.split(table.public_samples, streams.get(Purpose.SPLIT, 1))
     public = load(table.public, folder=experiment.data.folder)
-    if public.x_train.shape[1:] != dataset.x_train.shape[1:] or public.classes > dataset.classes:
+    if public.shape != dataset.shape or public.classes > dataset.classes:
         raise InputError(
-            f"[scheme] public = {table.public!r} has records of shape {public.x_train.shape[1:]} and {public.classes} "
-            f"classes, {experiment.data.source!r} has {dataset.x_train.shape[1:]} and {dataset.classes}; they must match"
+            f"[scheme] public = {table.public!r} has records of shape {public.shape} and {public.classes} classes, "
+            f"{experiment.data.source!r} has {dataset.shape} and {dataset.classes}; they must match"
         )
     public = replace(public, input_scale=dataset.input_scale)
     _, chosen = public.split(min(table.public_samples, len(public.y_train) - 1), streams.get(Purpose.SPLIT, 1))
     return dataset, chosen
-
-
-def spread(owners: Partition) -> dict[str, float]:
-    """Summarise how many records clients have."""
-    sizes = np.array([owners.size(client) for client in range(min(owners.clients, 10_000))])
-    return {"least": int(sizes.min()), "median": float(np.median(sizes)), "most": int(sizes.max())}

@@ -20,11 +20,11 @@ __all__ = ["Experiment", "load", "parse", "to_toml"]
 
 def _fraction(value: Any) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, int | float | str | Fraction):
-        raise ValueError("must be a number or a fraction such as \"1/60\"")
+        raise ValueError('must be a number or a fraction such as "1/60"')
     try:
         return Fraction(str(value).strip())
     except (ValueError, ZeroDivisionError):
-        raise ValueError("must be a number or a fraction such as \"1/60\"") from None
+        raise ValueError('must be a number or a fraction such as "1/60"') from None
 
 
 Rate = Annotated[
@@ -60,7 +60,7 @@ class Data(Table):
     partition: Literal["iid", "dirichlet", "shards", "by-id", "hospitals", "virtual"] = "iid"
     concentration: float = Field(0.5, gt=0)  # dirichlet
     shards_per_client: int = Field(2, ge=1)  # shards
-    records_per_client: int = Field(10, ge=1)  # virtual
+    records_per_client: int | None = Field(None, ge=1)  # virtual (10 if not given), iid
     held_out: float = Field(0.0, ge=0, lt=1)  # share of the training records set aside for early stopping
 
 
@@ -159,7 +159,7 @@ class Experiment(Table):
         tables = self.model_dump(mode="json", exclude_none=True, exclude={"sweep"})
         tables["scheme"] |= tables["scheme"].pop("keys")
         scheme = self.make_scheme()
-        tables["scheme"] |= {key: value for key in scheme.keys() if (value := getattr(scheme, key)) is not None}
+        tables["scheme"] |= {key: value for key in scheme.own_keys() if (value := getattr(scheme, key)) is not None}
         return tables
 
     def identity(self) -> dict[str, Any]:

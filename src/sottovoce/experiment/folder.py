@@ -1,11 +1,11 @@
 """Keep a run folder: whole files or none, one writer, and always a state to go on from.
 
-    config.toml       the resolved experiment, complete
-    environment.json  what it ran on
-    rounds.jsonl      one object a round
-    checkpoint/       the newest state, replaced in one step
-    model.npz         the final model, one array a tensor
-    summary.json      written last: a folder with a summary is a finished run
+config.toml       the resolved experiment, complete
+environment.json  what it ran on
+rounds.jsonl      one object a round
+checkpoint/       the newest state, replaced in one step
+model.npz         the final model, one array a tensor
+summary.json      written last: a folder with a summary is a finished run
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class RunFolder:
             if not (path / "config.toml").exists():
                 raise InputError(f"output folder {path} is not empty and holds no run; choose another with --out")
             if not resume:
-                raise InputError(f"output folder {path} already holds a run; go on with --resume, or choose another --out")
+                raise InputError(
+                    f"output folder {path} already holds a run; go on with --resume, or choose another --out"
+                )
         parent = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
         if not (parent.is_dir() and os.access(parent, os.W_OK | os.X_OK)):
             raise InputError(f"output folder {path} cannot be written: no permission in {parent}; choose another --out")
@@ -170,7 +172,9 @@ class _DiskErrors:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if isinstance(error, OSError):
-            raise RunError(f"{self._path} cannot be written: {error.strerror}; mend it and go on with --resume") from None
+            raise RunError(
+                f"{self._path} cannot be written: {error.strerror}; mend it and go on with --resume"
+            ) from None
 
 
 def read_rounds(path: Path) -> list[Record]:

@@ -5,8 +5,8 @@
     scheme.ratio = [0.05, 0.1]
     experiment.seed = [1, 2]
 
-Every combination is one run folder. A key that a scheme does not have (fl-std has no ratio) is left out, and what is then
-the same run twice is one. A sweep that was interrupted goes on where it was: finished runs are read, not repeated.
+Every combination is one run folder. A key that a scheme does not have (fl-std has no ratio) is left out, and what is
+then the same run twice is one. A sweep that was interrupted goes on: finished runs are read, not repeated.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _point(base: Tables, chosen: list[tuple[str, str, Any]], experiment: Experim
         # Another scheme starts from its own defaults, not from the base scheme's.
         common = {key: value for key, value in base["scheme"].items() if key == "name" or key.startswith("public")}
         tables["scheme"] = {**common, "name": scheme}
-    known = make(tables["scheme"]["name"] if scheme is None else scheme).keys()
+    known = make(tables["scheme"]["name"] if scheme is None else scheme).own_keys()
     name = [experiment.experiment.name]
     for table, key, value in chosen:
         if table == "scheme" and key != "name" and key not in known and not key.startswith("public"):

@@ -1,1 +1,7 @@
-"""federation."""
+"""Play rounds: cohorts, exact sums, the server's and the clients' side, and engines that carry bytes between them."""
+
+from sottovoce.federation.cohort import Cohort
+from sottovoce.federation.local import LocalEngine
+from sottovoce.federation.round import Reply, Request, RoundResult, Server, server_round
+
+__all__ = ["Cohort", "LocalEngine", "Reply", "Request", "RoundResult", "Server", "server_round"]

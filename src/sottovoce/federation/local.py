@@ -123,7 +123,7 @@ class LocalEngine:
         search = os.pathsep.join(path or os.getcwd() for path in sys.path)  # noqa: PTH109 - "" means here
         self._processes.append(
             subprocess.Popen(
-                [sys.executable, "-m", "sottovoce.federation.worker", str(theirs.fileno())],
+                [sys.executable, "-m", "sottovoce.federation.process", str(theirs.fileno())],
                 env={**os.environ, **one, "PYTHONPATH": search},
                 pass_fds=(theirs.fileno(), descriptor),
                 stdin=subprocess.DEVNULL,
@@ -159,7 +159,7 @@ class LocalEngine:
         """Make each call on whichever worker is free; return the answers in the order of the calls."""
         waiting = deque(enumerate(calls))
         answers: dict[int, Any] = {}
-        busy: dict[Any, int] = {}
+        busy: dict[Connection, int] = {}
         idle = list(self._pipes)
         while waiting or busy:
             while waiting and idle:
@@ -167,9 +167,10 @@ class LocalEngine:
                 index, call = waiting.popleft()
                 self._send(pipe, call)
                 busy[pipe] = index
-            for pipe in wait(list(busy)):
-                answers[busy.pop(pipe)] = self._receive(pipe)  # type: ignore[arg-type]
-                idle.append(pipe)  # type: ignore[arg-type]
+            ready = wait(list(busy))
+            for pipe in [pipe for pipe in busy if pipe in ready]:
+                answers[busy.pop(pipe)] = self._receive(pipe)
+                idle.append(pipe)
         return [answers[index] for index in sorted(answers)]
 
     def _send(self, pipe: Connection, call: Call) -> None:

@@ -1,7 +1,7 @@
 """Play one round, as in the papers' algorithm boxes.
 
-The server side is a generator: it yields a `Request` (a phase, and one payload a client) and is sent a `Reply` (payloads
-back, or reasons why not). Whoever drives it, a simulation or a network, only supplies *send*.
+The server side is a generator: it yields a `Request` (a phase, and one payload a client) and is sent a `Reply`
+(payloads back, or reasons why not). Whoever drives it, a simulation or a network, only supplies *send*.
 
     server                                           client k
     cohort = sampler.draw(round)

@@ -74,7 +74,7 @@ class FloatSum:
 
     def total(self, accumulator: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the sum as float64."""
-        return accumulator * 2.0**-self.fraction_bits
+        return np.multiply(accumulator, 2.0**-self.fraction_bits, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class WordSum:
         return np.zeros(self.length, np.uint32)
 
     def add(self, accumulator: NDArray[np.uint32], payload: bytes) -> None:
-        """Add one packed vector of words; uint32 wraps at a multiple of 2^bits, so reducing once at the end is enough."""
+        """Add one packed vector of words; uint32 wraps at a multiple of 2^bits, so it is reduced only at the end."""
         accumulator += wire.unpack(payload, length=self.length, bits=self.bits).view(np.uint32)
 
     def merge(self, accumulator: NDArray[np.uint32], other: NDArray[np.uint32]) -> None:

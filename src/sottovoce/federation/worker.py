@@ -1,17 +1,8 @@
-"""Act for clients in a process of its own, one thread, as told through a pipe.
-
-The engine starts `python -m sottovoce.federation.worker`, not a multiprocessing child: a user's script needs no
-`if __name__ == "__main__"`, and a worker imports only what it uses. It ends when its pipe does.
-"""
+"""Act for clients, as the engine tells it."""
 
 from __future__ import annotations
 
-import signal
-import sys
-import traceback
-from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from typing import Any, Literal
 
 import numpy as np
@@ -22,12 +13,12 @@ from sottovoce.core.streams import Purpose, Streams
 from sottovoce.core.vectors import Vector
 from sottovoce.data import Partition, balance
 from sottovoce.federation.client import Clients, read_setup
-from sottovoce.federation.shared import Arrays, view
+from sottovoce.federation.shared import Arrays
 from sottovoce.federation.sums import Fold
 from sottovoce.models import LocalTraining, Network, Shard, make_trainer
 from sottovoce.schemes.base import Scheme, State
 
-__all__ = ["Blueprint", "Worker", "main"]
+__all__ = ["Blueprint", "Worker"]
 
 Outcome = tuple[dict[int, int], dict[int, bytes], dict[int, str]]  # sizes, payloads, failures
 
@@ -116,42 +107,3 @@ class Worker:
         if self._clients is None:
             raise RunError("clients were asked to act before they were set up")
         return self._clients
-
-
-def serve(connection: Connection, worker: Callable[[Blueprint, Arrays], Worker] = Worker) -> None:
-    """Answer calls until the pipe ends."""
-    actor: Worker | None = None
-    while True:
-        try:
-            name, arguments = connection.recv()
-        except (EOFError, OSError):
-            return
-        try:
-            if name == "start":
-                blueprint, descriptor, places = arguments
-                actor = worker(blueprint, view(descriptor, places))
-                answer: tuple[str, Any] = ("done", None)
-            else:
-                answer = ("done", getattr(actor, name)(*arguments))
-        except SottovoceError as error:
-            answer = ("refused", (type(error), str(error)))
-        except Exception:
-            answer = ("broken", traceback.format_exc())
-        try:
-            connection.send(answer)
-        except (BrokenPipeError, ConnectionResetError):
-            return
-
-
-def main() -> None:
-    """Serve the pipe whose descriptor is the first argument."""
-    # Ctrl-C reaches the whole process group; the engine decides when a worker stops, by closing the pipe.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if "torch" in sys.modules:
-        raise RunError("torch was imported before its threads could be limited")
-    serve(Connection(int(sys.argv[1])))
-
-
-if __name__ == "__main__":
-    main()
-

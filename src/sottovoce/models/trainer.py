@@ -10,7 +10,8 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from sottovoce.core.validate import in_range
+from sottovoce.core.errors import InputError
+from sottovoce.core.validate import in_range, one_of
 from sottovoce.core.vectors import Vector
 
 __all__ = ["LocalTraining", "Shard", "Trainer", "batches"]
@@ -38,7 +39,10 @@ class LocalTraining:
         if self.batch_size is not None:
             in_range("batch_size", self.batch_size, low=1)
         in_range("client_lr", self.client_lr, low=0, open_low=True)
+        one_of("optimizer", self.optimizer, ("sgd", "adam"))
         in_range("momentum", self.momentum, low=0, high=1, open_high=True)
+        if self.momentum and self.optimizer != "sgd":
+            raise InputError(f"momentum is for optimizer 'sgd', got {self.momentum:g} with {self.optimizer!r}; use 0")
 
 
 class Trainer(Protocol):

@@ -11,26 +11,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial, reduce
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sottovoce.core.errors import InputError, PrivacyError
+from sottovoce.core.errors import PrivacyError
 from sottovoce.core.validate import in_range, one_of
 from sottovoce.privacy.events import ACCOUNTANTS, Accountant, Event
 
 __all__ = ["epsilon", "epsilon_server", "epsilons_by_round", "noise_multiplier", "truncation_slack"]
 
-INTERVAL: Final = 1e-4  # of the discretised privacy loss; the result is an upper bound whatever it is
-COARSE: Final = 1e-3  # for searching
-CURVE: Final = 5e-4  # for one value a round
+FINE: Final = 100  # steps of the discretised privacy loss in one round's standard deviation; an upper bound whatever it is
+COARSE: Final = 12  # for searching
+CURVE: Final = 30  # for one value a round
 MOMENT_ORDERS: Final = range(1, 33)
+MIN_NOISE: Final = 1e-2
 MAX_NOISE: Final = 1e5
 NEGLIGIBLE: Final = 1e-3  # of delta: a rarer truncation is charged to delta, a likelier one by its own distribution
 
 
-def epsilon(events: Sequence[Event], *, delta: float, accountant: Accountant = "pld", interval: float = INTERVAL) -> float:
+def epsilon(events: Sequence[Event], *, delta: float, accountant: Accountant = "pld", steps: int = FINE) -> float:
     """Return the epsilon of all events together against anyone who does not know who was sampled.
 
     Guarantee: an upper bound for zero-out adjacency (one client's messages replaced by nothing), whichever accountant.
@@ -41,7 +43,8 @@ def epsilon(events: Sequence[Event], *, delta: float, accountant: Accountant = "
     _check(delta, accountant)
     if not events:
         return 0.0
-    return _at_slack(events, delta, accountant, lambda left, exact: _epsilon(tuple(events), left, accountant, interval, exact))
+    price = partial(_epsilon, tuple(events), accountant, steps)
+    return float(_at_slack(events, delta, accountant, price))
 
 
 def epsilon_server(
@@ -70,34 +73,49 @@ def noise_multiplier(
     """
     in_range("epsilon", target, low=0, open_low=True)
     _check(delta, accountant)
+    if accountant == "pld":
+        # By the central limit theorem many rounds look like one Gaussian of the same spread (Bu et al. 2020).
+        guess, _ = _search(target, lambda z: _gaussian(1 / math.sqrt(_spread(make(z))), delta, "pld"), 1.0, 1e-2)
+        guess, slope = _search(target, lambda z: epsilon(make(z), delta=delta, steps=COARSE), guess, 1e-4)
+    else:
+        guess, slope = _search(target, lambda z: epsilon(make(z), delta=delta, accountant=accountant), 1.0, 1e-7)
+    for _ in range(8):
+        excess = math.log(max(epsilon(make(guess), delta=delta, accountant=accountant), 1e-300) / target)
+        if -5e-6 < excess <= 0 or guess <= MIN_NOISE:
+            return guess
+        # Aim a hair below the target: the answer must not cost more than asked.
+        guess *= math.exp((excess + 2e-6) / slope)
+    while epsilon(make(guess), delta=delta, accountant=accountant) > target:
+        guess *= 1 + 1e-5
+    return guess
 
-    def excess(log_noise: float, interval: float, wanted: float) -> float:
-        return epsilon(make(math.exp(log_noise)), delta=delta, accountant=accountant, interval=interval) - wanted
 
-    def root(wanted: float, interval: float, guess: float, width: float) -> float:
-        from scipy.optimize import brentq
-
-        low, high = guess - width, guess + width
-        while excess(high, interval, wanted) > 0:
-            low, high = high, high + 4 * width
-            if high > math.log(MAX_NOISE):
-                raise PrivacyError(
-                    f"epsilon {target:g} cannot be met with delta {delta:g}: not even a noise multiplier of {MAX_NOISE:g} "
-                    "is enough; raise epsilon or delta, or run fewer rounds"
-                )
-        while excess(low, interval, wanted) < 0:
-            low, high = low - 4 * width, low
-            if low < math.log(1e-2):
-                return low  # so much budget that the noise hardly matters
-        return float(brentq(excess, low, high, args=(interval, wanted), xtol=1e-6))
-
-    if accountant != "pld":
-        return _nudge(target, math.exp(root(target, INTERVAL, 0.3, 0.5)), make, delta, accountant)
-    guess = root(target, COARSE, 0.3, 0.5)
-    bias = excess(guess, COARSE, 0) - excess(guess, INTERVAL, 0)
-    if abs(bias) > 1e-7:
-        guess = root(target + bias, COARSE, guess, 2 * abs(bias) / max(target, 1e-3) + 1e-5)
-    return _nudge(target, math.exp(guess), make, delta, accountant)
+def _search(target: float, cost: Callable[[float], float], guess: float, tolerance: float) -> tuple[float, float]:
+    """Return z with cost(z) near `target`, and -d log cost / d log z there; the cost falls in z, nearly as a power."""
+    low, high, slope = 0.0, math.inf, 1.0
+    previous: tuple[float, float] | None = None
+    for _ in range(60):
+        value = cost(guess)
+        point = (math.log(guess), math.log(max(value, 1e-12) / target))
+        if value > target:
+            low = guess
+        else:
+            high = guess
+        if previous is not None and abs(point[0] - previous[0]) > 1e-12:
+            slope = min(20.0, max(0.1, -(point[1] - previous[1]) / (point[0] - previous[0])))
+        if previous is not None and (abs(point[1]) < tolerance or high / low - 1 < 1e-9 if low else guess <= MIN_NOISE):
+            return guess, slope
+        if low > MAX_NOISE:
+            raise PrivacyError(
+                f"epsilon {target:g} is out of reach: not even a noise multiplier of {MAX_NOISE:g} is enough; "
+                "raise epsilon or delta, or run fewer rounds"
+            )
+        previous = point
+        step = guess * math.exp(min(2.0, max(-2.0, point[1] / slope)))
+        if not low < step < high:
+            step = math.sqrt(low * high) if low and high < math.inf else step
+        guess = max(MIN_NOISE, step if step != guess else guess * (1 + 1e-6))
+    return guess, slope
 
 
 def epsilons_by_round(before: Sequence[Event], each: Event, *, delta: float, accountant: Accountant = "pld") -> list[float]:
@@ -108,7 +126,7 @@ def epsilons_by_round(before: Sequence[Event], each: Event, *, delta: float, acc
         if accountant == "pld" and each.sample_rate < 1:
             return _pld_curve(tuple(before), each, left, exact)
         steps = (Event(**{**vars(each), "rounds": count}) for count in range(1, each.rounds + 1))
-        return [_epsilon((*before, step), left, accountant, INTERVAL, exact) for step in steps]
+        return [_epsilon((*before, step), accountant, FINE, left, exact) for step in steps]
 
     curve = _at_slack([*before, each], delta, accountant, single)
     # More rounds never cost less, so the finer last value bounds them all.
@@ -156,16 +174,11 @@ def _at_slack(events: Sequence[Event], delta: float, accountant: str, price: Cal
     return value
 
 
-@lru_cache(maxsize=256)
-def _epsilon(events: tuple[Event, ...], delta: float, accountant: Accountant, interval: float, exact: bool) -> float:
+def _epsilon(events: tuple[Event, ...], accountant: Accountant, steps: int, delta: float, exact: bool) -> float:
     if all(event.sample_rate == 1 for event in events):
         return epsilon_server([(e.noise_multiplier, e.rounds) for e in events], delta=delta, accountant=accountant)
     if accountant == "pld":
-        parts = [_distribution(event, interval, exact).self_compose(event.rounds) for event in events]
-        total = parts[0]
-        for part in parts[1:]:
-            total = total.compose(part)
-        return float(total.get_epsilon_for_delta(delta))
+        return float(_composed(events, steps, exact).get_epsilon_for_delta(delta))
     if accountant == "rdp":
         from dp_accounting.rdp import compute_epsilon
 
@@ -175,32 +188,61 @@ def _epsilon(events: tuple[Event, ...], delta: float, accountant: Accountant, in
             start=np.zeros(len(orders)),
         )
         return max(0.0, float(compute_epsilon(orders, divergence, delta)[0]))
-    return min(
-        (sum(e.rounds * _moment(order, e.noise_multiplier / e.distance, e.sample_rate) for e in events) - math.log(delta)) / order
-        for order in MOMENT_ORDERS
-    )
+    total = sum(event.rounds * _moments(event.noise_multiplier / event.distance, event.sample_rate) for event in events)
+    return float(np.min((total - math.log(delta)) / np.asarray(MOMENT_ORDERS)))
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=16)
+def _composed(events: tuple[Event, ...], steps: int, exact: bool) -> Any:
+    """Return the privacy loss distribution of all rounds of all events."""
+    interval = _interval(events, steps)
+    parts = [_distribution(event, interval, exact).self_compose(event.rounds) for event in events]
+    return reduce(lambda total, part: total.compose(part), parts)
+
+
+def _interval(events: Sequence[Event], steps: int) -> float:
+    """Return a grid step for privacy losses, a fraction of the standard deviation of one average round's loss.
+
+    Rounding to a grid of step h adds at most h^2 / 4 to the variance of each round, so what matters is h against that.
+    """
+    deviation = math.sqrt(_spread(events) / sum(event.rounds for event in events))
+    return min(1e-2, max(2e-6, deviation / steps))
+
+
+def _spread(events: Sequence[Event]) -> float:
+    """Return about the variance of the privacy loss of all rounds together."""
+    total = 0.0
+    for event in events:
+        precision = (event.distance / event.noise_multiplier) ** 2
+        total += event.rounds * min(event.sample_rate**2 * math.expm1(min(50.0, precision)), precision)
+    return total
+
+
 def _distribution(event: Event, interval: float, exact: bool) -> Any:
     """Return the privacy loss distribution of one round of an event."""
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    options = {"value_discretization_interval": interval, "log_mass_truncation_bound": -50}
     if exact and event.cohort_cap is not None:
         return pld.from_truncated_subsampled_gaussian_mechanism(
-            event.clients, event.sample_rate, event.cohort_cap, event.noise_multiplier, **options
+            event.clients,
+            event.sample_rate,
+            event.cohort_cap,
+            event.noise_multiplier,
+            value_discretization_interval=interval,
         )
     return pld.from_gaussian_mechanism(
-        event.noise_multiplier / event.distance, sampling_prob=event.sample_rate, **options
+        event.noise_multiplier / event.distance,
+        sampling_prob=event.sample_rate,
+        value_discretization_interval=interval,
     )
 
 
 def _pld_curve(before: tuple[Event, ...], each: Event, delta: float, exact: bool) -> list[float]:
-    step = _distribution(each, CURVE, exact)
+    interval = _interval([*before, each], CURVE)
+    step = _distribution(each, interval, exact)
     total = None
     for event in before:
-        part = _distribution(event, CURVE, exact).self_compose(event.rounds)
+        part = _distribution(event, interval, exact).self_compose(event.rounds)
         total = part if total is None else total.compose(part)
     curve = []
     for _ in range(each.rounds):
@@ -220,7 +262,7 @@ def _gaussian(multiplier: float, delta: float, accountant: Accountant) -> float:
 
         orders = np.asarray(_renyi_orders())
         return max(0.0, float(compute_epsilon(orders, orders / (2 * multiplier**2), delta)[0]))
-    return min((_moment(order, multiplier, 1.0) - math.log(delta)) / order for order in MOMENT_ORDERS)
+    return float(np.min((_moments(multiplier, 1.0) - math.log(delta)) / np.asarray(MOMENT_ORDERS)))
 
 
 @lru_cache(maxsize=1)
@@ -243,28 +285,19 @@ def _renyi(multiplier: float, sample_rate: float) -> tuple[float, ...]:
     return tuple(float(value) for value in account._rdp)
 
 
-def _moment(order: int, multiplier: float, sample_rate: float) -> float:
-    """Return alpha(order) of Abadi et al. 2016 for one round: the log of the (order + 1)-th binomial moment.
+@lru_cache(maxsize=256)
+def _moments(multiplier: float, sample_rate: float) -> NDArray[np.float64]:
+    """Return alpha(l) of Abadi et al. 2016 for one round and every order l: the log of the (l + 1)-th binomial moment.
 
-    log sum_k C(a, k) (1 - q)^(a - k) q^k exp(k (k - 1) / (2 z^2)), a = order + 1
+    log sum_k C(a, k) (1 - q)^(a - k) q^k exp(k (k - 1) / (2 z^2)), a = l + 1
     """
     from scipy.special import gammaln, logsumexp
 
+    a = np.asarray(MOMENT_ORDERS, dtype=float)[:, None] + 1
     if sample_rate == 1:
-        return order * (order + 1) / (2 * multiplier**2)
-    a = order + 1
-    k = np.arange(a + 1)
-    choose = gammaln(a + 1) - gammaln(k + 1) - gammaln(a - k + 1)
+        return np.asarray(a * (a - 1) / (2 * multiplier**2)).reshape(-1)
+    k = np.arange(a.max() + 1)[None, :]
+    inside = k <= a
+    choose = gammaln(a + 1) - gammaln(k + 1) - gammaln(np.where(inside, a - k, 0) + 1)
     logs = choose + (a - k) * math.log1p(-sample_rate) + k * math.log(sample_rate) + k * (k - 1) / (2 * multiplier**2)
-    return float(logsumexp(logs))
-
-
-def _nudge(
-    target: float, guess: float, make: Callable[[float], Sequence[Event]], delta: float, accountant: Accountant
-) -> float:
-    """Raise a root that rounding left a hair too low until the fine accountant agrees."""
-    for _ in range(60):
-        if epsilon(make(guess), delta=delta, accountant=accountant) <= target:
-            return guess
-        guess *= 1 + 2e-6
-    raise InputError(f"the {accountant} accountant found no noise for epsilon {target:g}")
+    return np.asarray(logsumexp(np.where(inside, logs, -np.inf), axis=1))

@@ -24,6 +24,7 @@ __all__ = ["Ballot", "Tally", "ballot_size", "expand", "pack_signs", "step"]
 Ballot = NDArray[np.uint8]
 
 _LANES: Final = 32  # coordinates read at once by `_pack_signs`
+_SPREAD: Final = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").view(np.uint64)[:, 0]
 _BATCH: Final = 15  # ballots that one pass of carry-save adders turns into a 4-bit count
 
 
@@ -113,8 +114,10 @@ class Tally:
     def total(self) -> NDArray[np.int32]:
         """Return the sum of the signs of each coordinate."""
         self._flush()
-        total = np.empty(self.length, np.int32)
-        _total(self._planes.view(np.uint32), np.int32(self.count), total)
+        total = np.full(self.length, -self.count, np.int32)
+        size = ballot_size(self.length)
+        for low in range(0, len(self._planes), 8):
+            _add_digits(self._planes.view(np.uint8)[low : low + 8, :size], _SPREAD, np.int32(low + 1), total)
         return total
 
     def __getstate__(self) -> dict[str, Any]:
@@ -237,19 +240,16 @@ def _accumulate(digits, planes, carry):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _total(planes, count, total):  # type: ignore[no-untyped-def]
-    """Write 2 * ones - count; planes are seen as 32-bit words, so that a word's counts fill whole vectors."""
-    whole = total.size // 32
-    for word in range(whole):
-        start = 32 * word
-        for bit in range(32):
-            total[start + bit] = -count
+def _add_digits(planes, spread, shift, total):  # type: ignore[no-untyped-def]
+    """Add up to eight planes to the total: a table spreads eight bits over eight bytes, where the digits meet."""
+    whole = total.size // 8
+    for byte in range(planes.shape[1]):
+        counts = np.uint64(0)
         for plane in range(planes.shape[0]):
-            digits = planes[plane, word]
-            for bit in range(32):
-                total[start + bit] += np.int32((digits >> np.uint32(bit)) & np.uint32(1)) << np.int32(plane + 1)
-    for index in range(32 * whole, total.size):
-        total[index] = -count
-        for plane in range(planes.shape[0]):
-            digit = (planes[plane, whole] >> np.uint32(index % 32)) & np.uint32(1)
-            total[index] += np.int32(digit) << np.int32(plane + 1)
+            counts |= spread[planes[plane, byte]] << np.uint64(plane)
+        if byte < whole:
+            for bit in range(8):
+                total[8 * byte + bit] += np.int32((counts >> np.uint64(8 * bit)) & np.uint64(255)) << shift
+        else:
+            for bit in range(total.size - 8 * byte):
+                total[8 * byte + bit] += np.int32((counts >> np.uint64(8 * bit)) & np.uint64(255)) << shift

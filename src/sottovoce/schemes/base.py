@@ -58,7 +58,7 @@ class Scheme(ABC):
     start: Vector | None = field(default=None, repr=False, metadata={"bound": True})
 
     @classmethod
-    def keys(cls) -> list[str]:
+    def own_keys(cls) -> list[str]:
         """Name the scheme's own keys in `[scheme]`."""
         return [f.name for f in fields(cls) if not f.metadata.get("bound")]
 
@@ -134,5 +134,5 @@ class Scheme(ABC):
             "saves": self.saves,
             "linear": self.linear,
             "private_twin": self.private,
-            "keys": {key: getattr(self, key) for key in self.keys()},
+            "keys": {key: getattr(self, key) for key in self.own_keys()},
         }

@@ -13,7 +13,7 @@ from sottovoce.schemes.base import Scheme
 
 __all__ = ["known", "make", "scheme_class"]
 
-# Named and not imported: `sottovoce --help` should not load scipy and numba.
+# Named and not imported: `sottovoce --help` should not load scipy.
 _HOME: Final = "sottovoce.schemes"
 _KNOWN: Final = {
     "fl-std": f"{_HOME}.standard:Standard",
@@ -48,7 +48,7 @@ def make(name: str, **keys: Any) -> Scheme:
     sottovoce.core.errors.InputError: fl-top has no key 'ration'; did you mean 'ratio'?
     """
     scheme = scheme_class(name)
-    own = scheme.keys()
+    own = scheme.own_keys()
     hints = get_type_hints(scheme)
     for key, value in keys.items():
         if key not in own:
@@ -69,7 +69,7 @@ def scheme_class(name: str) -> type[Scheme]:
         found = getattr(importlib.import_module(module), attribute)
     except AttributeError:
         raise InputError(f"scheme {name!r}: module {module!r} has no {attribute!r}") from None
-    except (ImportError, ValueError) as error:
+    except Exception as error:  # whatever a foreign module raises while it is imported
         raise InputError(f"scheme {name!r}: module {module!r} cannot be imported: {error}") from error
     if not (inspect.isclass(found) and issubclass(found, Scheme)):
         raise InputError(f"scheme {name!r}: {attribute!r} is not a subclass of sottovoce.schemes.base.Scheme")

@@ -1,1 +1,24 @@
-"""secagg."""
+"""Sum vectors of integers so that the server learns the sum and nothing else; see docs/secure-aggregation.md."""
+
+from sottovoce.secagg.client import Client
+from sottovoce.secagg.messages import PHASES
+from sottovoce.secagg.primitives import KeyedEntropy, verifying_key
+from sottovoce.secagg.server import Server
+from sottovoce.secagg.session import Session, check_modulus, check_threshold, default_threshold
+from sottovoce.secagg.standing import StandingClient
+from sottovoce.secagg.standing_server import Registrar, StandingServer
+
+__all__ = [
+    "PHASES",
+    "Client",
+    "KeyedEntropy",
+    "Registrar",
+    "Server",
+    "Session",
+    "StandingClient",
+    "StandingServer",
+    "check_modulus",
+    "check_threshold",
+    "default_threshold",
+    "verifying_key",
+]

@@ -43,7 +43,7 @@ class Degree(NamedTuple):
 
 @lru_cache(maxsize=256)
 def choose(clients: int, threshold: int, colluders: int, neighbours: int = 0) -> Degree:
-    """Return k and t_k; `neighbours` 0 follows the rule above, another number is refused if the bound does not allow it."""
+    """Return k and t_k; `neighbours` 0 follows the rule above, another number must satisfy the bound."""
     complete = Degree(clients - 1, threshold)
     if neighbours >= clients - 1 or (neighbours == 0 and clients <= COMPLETE_UP_TO):
         return complete
@@ -52,8 +52,9 @@ def choose(clients: int, threshold: int, colluders: int, neighbours: int = 0) ->
             raise InputError(f"neighbours must be even below the complete graph, got {neighbours}")
         sparse = _share_threshold(clients, threshold, colluders, neighbours)
         if sparse is None:
+            least = _least(clients, threshold, colluders)
             raise InputError(
-                f"neighbours must be at least {_least(clients, threshold, colluders)} for {clients} clients, threshold {threshold} and "
+                f"neighbours must be at least {least} for {clients} clients, threshold {threshold} and "
                 f"{colluders} colluders, got {neighbours}"
             )
         return Degree(neighbours, sparse)

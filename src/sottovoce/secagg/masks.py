@@ -1,6 +1,6 @@
 """Expand keys to masks and add them, word by word, modulo a power of two.
 
-A mask is the AES-256-CTR keystream of its key read as little-endian words of 8, 16 or 32 bits, the narrowest that hold b.
+A mask is the AES-256-CTR keystream of its key read as little-endian words of 8, 16 or 32 bits, whichever first holds b.
 Sums wrap at the word, and 2^b divides 2^word, so the lowest b bits are an exact sum modulo 2^b; those of a uniform
 word are uniform. A key expands once, so the counter starts at zero.
 """
@@ -26,10 +26,10 @@ _CHUNK: Final = 1 << 17
 _ZEROS: Final = bytes(_CHUNK)
 
 
-def new_sum(length: int, bits: int) -> Sum:
-    """Return zeros, in words wide enough for values of `bits` bits."""
+def new_sum(length: int, bits: int, words: Words | None = None) -> Sum:
+    """Return zeros, or a copy of `words`, in integers wide enough for `bits` bits."""
     dtype: type[np.unsignedinteger] = np.uint8 if bits <= 8 else np.uint16 if bits <= 16 else np.uint32
-    return np.zeros(length, dtype)
+    return np.zeros(length, dtype) if words is None else words.astype(dtype)
 
 
 def add_mask(total: Sum, key: bytes, sign: int) -> None:

@@ -4,8 +4,8 @@
     body               see each function
     end                from a client: its Ed25519 signature (64); from the server: a digest (16)
 
-Both ends cover the session's context, the header and the body. The digest finds damage and misdelivery; against a server
-that lies, the clients rely on each other's signatures, and against a third party the transport has TLS.
+Both ends cover the session's context, the header and the body. The digest finds damage and misdelivery; against a
+server that lies the clients rely on each other's signatures, and against a third party the transport has TLS.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import hashlib
 import hmac
 import struct
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from sottovoce.core.errors import SecAggError, WireError
 from sottovoce.core.wire import Buffer
-from sottovoce.secagg.primitives import KEY, SIGNATURE, TAG, sign, verify
+from sottovoce.secagg.primitives import SIGNATURE, TAG, sign, verify
 from sottovoce.secagg.session import Session
 from sottovoce.secagg.shamir import SHARE
 
@@ -27,11 +27,10 @@ __all__ = [
     "HEADER",
     "PAIR",
     "PHASES",
-    "Keys",
+    "SINGLE",
     "info",
     "open_reply",
     "open_request",
-    "read_keys",
     "read_set",
     "seal_reply",
     "seal_request",
@@ -44,20 +43,13 @@ PHASES: Final = ("advertise", "share", "mask", "consistency", "unmask")
 HEADER: Final = 40
 DIGEST: Final = 16
 PAIR: Final = 2 * SHARE + TAG  # one encrypted pair of shares
+SINGLE: Final = SHARE + TAG  # one encrypted share
 CONSISTENCY: Final = 32  # the hash of a survivor set
 _FIELDS = struct.Struct("<4sBBHQQ16s")
 _INFO = struct.Struct("<16sQQQ")
 _MAGIC: Final = b"svsa"
 _VERSION: Final = 1
 _REQUEST: Final = 16  # kinds 1..5 come from clients, 17..21 go to them
-
-
-class Keys(NamedTuple):
-    """Hold what a client advertises: keys to share and to mask under, signed by its registered key."""
-
-    sharing: bytes
-    masking: bytes
-    signature: bytes
 
 
 def info(purpose: bytes, round_: int, sender: int, receiver: int) -> bytes:
@@ -72,7 +64,7 @@ def seal_reply(session: Session, phase: str, client: int, body: bytes, signing_k
 
 
 def open_reply(session: Session, phase: str, client: int, message: Buffer, size: int) -> memoryview:
-    """Return the body of a client's message, of exactly `size` bytes, after checking who wrote it, for what and when."""
+    """Return the body of a client's message, exactly `size` bytes, after checking who wrote it, for what and when."""
     view = memoryview(message).cast("B")
     _check_size(view, HEADER + size + SIGNATURE)
     _check_header(session, view, 1 + PHASES.index(phase), client)
@@ -126,22 +118,6 @@ def read_set(session: Session, raw: Buffer) -> list[int]:
     if bits >> len(session.clients):
         raise WireError(f"a set names a client after the last of {len(session.clients)}")
     return [place for place in range(len(session.clients)) if bits >> place & 1]
-
-
-def read_keys(session: Session, body: memoryview) -> dict[int, Keys]:
-    """Return advertised keys by place, signatures not yet checked: a set, then 128 bytes for each member."""
-    start = set_size(session)
-    if body.nbytes < start:
-        raise WireError(f"key list is truncated: {body.nbytes} bytes")
-    places = read_set(session, body[:start])
-    entry = 2 * KEY + SIGNATURE
-    _check_size(body, start + entry * len(places))
-    keys = {}
-    for place in places:
-        raw = bytes(body[start : start + entry])
-        keys[place] = Keys(raw[:KEY], raw[KEY : 2 * KEY], raw[2 * KEY :])
-        start += entry
-    return keys
 
 
 def _header(session: Session, kind: int, client: int) -> bytes:

@@ -1,17 +1,17 @@
 """Fix what one round of secure aggregation is about, before any message is sent.
 
-Server and clients hold the same `Session`. Its digest goes into every signature, so two parties that disagree on any field
-(threshold, modulus, cohort, registered keys, configuration) refuse each other's first message.
+Server and clients hold the same `Session`. Its digest goes into every signature, so two parties that disagree on any
+field (threshold, modulus, cohort, registered keys, configuration) refuse each other's first message.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import Final, Literal
 
 from sottovoce.core.errors import InputError, SecAggError, WireError
 from sottovoce.core.validate import in_range
@@ -26,11 +26,12 @@ DIGEST: Final = 32
 MOST_CLIENTS: Final = 65_535
 LONGEST: Final = 1 << 32
 _MAGIC: Final = b"svs1"
-_FIELDS = struct.Struct("<4s16sQ32sIIIBxxxQI")
+_LIVES: Final[tuple[Literal["round", "session"], ...]] = ("round", "session")
+_FIELDS = struct.Struct("<4s16sQ32sIIIBBxxQI")
 
 
 def default_threshold(clients: int) -> int:
-    """Return floor(2n/3) + 1: with it two disjoint answers to the server's questions need a third of the cohort to lie."""
+    """Return floor(2n/3) + 1: two different survivor sets, t signatures each, need a third of the cohort to lie."""
     return 2 * clients // 3 + 1
 
 
@@ -48,7 +49,7 @@ def check_modulus(bits: int, largest_sum: int) -> None:
     """Raise if a sum could reach 2^bits and wrap."""
     if largest_sum >= 1 << bits:
         raise InputError(
-            f"bits must be at least {largest_sum.bit_length()} for sums up to {largest_sum}, got {bits}: the sum would wrap"
+            f"bits must be at least {largest_sum.bit_length()} for sums up to {largest_sum}, or they wrap; got {bits}"
         )
 
 
@@ -70,6 +71,7 @@ class Session:
     threshold: int = 0  # 0: floor(2n/3) + 1
     colluders: int = 0
     neighbours: int = 0  # 0: complete to 200 clients, the bound of `graph` above
+    key_life: Literal["round", "session"] = "round"  # "session": see `standing`
     largest_sum: int | None = None
 
     def __post_init__(self) -> None:
@@ -91,9 +93,10 @@ class Session:
             check_modulus(self.bits, self.largest_sum)
         threshold = self.threshold or default_threshold(len(clients))
         # A drawn cohort may be small by chance: that ends the round, not the run.
-        if len(clients) < max(2, threshold):
+        fewest = max(2, threshold)
+        if len(clients) < fewest:
             raise SecAggError(
-                f"round {self.round}: {len(clients)} clients from the start, but at least {max(2, threshold)} are needed; "
+                f"round {self.round}: {len(clients)} clients from the start, but at least {fewest} are needed; "
                 "nothing was released"
             )
         if len(clients) > MOST_CLIENTS:
@@ -105,7 +108,8 @@ class Session:
         object.__setattr__(self, "clients", clients)
         object.__setattr__(self, "threshold", threshold)
         object.__setattr__(self, "keys", {client: bytes(self.keys[client]) for client in clients})
-        choose(len(clients), threshold, self.colluders, self.neighbours)
+        if self.degree.neighbours < len(clients) - 1 and self.key_life == "session":
+            raise InputError("key_life 'session' needs the complete graph; set neighbours to the cohort's size")
 
     @cached_property
     def degree(self) -> Degree:
@@ -119,6 +123,10 @@ class Session:
         for client in self.clients:
             digest.update(self.keys[client])
         return digest.digest()
+
+    def for_round(self, round_: int, clients: Iterable[int] | None = None) -> Session:
+        """Return the same terms for another round, or for those of the clients that enrolled."""
+        return replace(self, round=round_, clients=self.clients if clients is None else tuple(clients))
 
     def position(self, client: int) -> int:
         """Return a client's place in the cohort; someone else's message is refused."""
@@ -152,7 +160,8 @@ class Session:
         """Return the session as bytes, without the keys: those must not come from the server."""
         fields = _FIELDS.pack(
             *(_MAGIC, self.session_id, self.round, self.config_digest),
-            *(self.threshold, self.colluders, self.neighbours, self.bits, self.length, len(self.clients)),
+            *(self.threshold, self.colluders, self.neighbours, self.bits),
+            *(_LIVES.index(self.key_life), self.length, len(self.clients)),
         )
         return fields + struct.pack(f"<{len(self.clients)}Q", *self.clients)
 
@@ -162,7 +171,7 @@ class Session:
         view = memoryview(payload).cast("B")
         if view.nbytes < _FIELDS.size:
             raise WireError(f"session is truncated: {view.nbytes} bytes, its fields alone take {_FIELDS.size}")
-        magic, session_id, round_, digest, threshold, colluders, neighbours, bits, length, count = _FIELDS.unpack(
+        magic, session_id, round_, digest, threshold, colluders, neighbours, bits, life, length, count = _FIELDS.unpack(
             view[: _FIELDS.size]
         )
         if magic != _MAGIC:
@@ -172,9 +181,16 @@ class Session:
         clients = struct.unpack(f"<{count}Q", view[_FIELDS.size :])
         try:
             session = cls(
-                **{"session_id": session_id, "round": round_, "config_digest": digest, "clients": clients, "keys": keys},
+                **{
+                    "session_id": session_id,
+                    "round": round_,
+                    "config_digest": digest,
+                    "clients": clients,
+                    "keys": keys,
+                },
                 **{"bits": bits, "length": length, "threshold": threshold, "colluders": colluders},
                 neighbours=neighbours,
+                key_life=_LIVES[min(life, 1)],
             )
         except InputError as error:
             raise SecAggError(f"the announced session is refused: {error}") from error

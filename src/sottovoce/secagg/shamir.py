@@ -67,7 +67,7 @@ def read_share(raw: bytes | memoryview) -> int:
 
 
 def _uniform(count: int, entropy: Entropy) -> list[int]:
-    """Draw field elements by rejection: 257 bits are kept with probability a half, and kept ones are exactly uniform."""
+    """Draw field elements by rejection: half of all 257-bit draws are kept, and the kept ones are exactly uniform."""
     values: list[int] = []
     while len(values) < count:
         missing = count - len(values)
@@ -81,7 +81,7 @@ def _uniform(count: int, entropy: Entropy) -> list[int]:
 
 @lru_cache(maxsize=1024)
 def _lagrange(points: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the weights that take values at `points` to the value at zero; points are public, so keeping them is safe."""
+    """Return the weights that take values at `points` to the value at zero; points are public and safe to keep."""
     everything = math.prod(points)
     factors = []
     for point in points:

@@ -1,0 +1,110 @@
+"""Put the commands together, and turn whatever goes wrong into one sentence and an exit code.
+
+    0  done
+    2  bad input
+    3  privacy refused
+    4  the run failed or was interrupted
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import click
+import typer
+
+from sottovoce.cli import data, plan, report, run, schemes, sweep
+from sottovoce.cli.output import ReaderGone, note, put
+from sottovoce.core.errors import InputError, RunError, SottovoceError
+
+__all__ = ["app", "main"]
+
+DEBUG = "SOTTOVOCE_DEBUG"
+
+app = typer.Typer(
+    name="sottovoce",
+    help="Federated learning on thin links: few bytes, client-level privacy, and an honest account of both.",
+    epilog="Example: sottovoce run experiments/quickstart.toml --set scheme.name=fl-top",
+    invoke_without_command=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        put(f"sottovoce {version('sottovoce')}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _start(
+    context: typer.Context,
+    _: Annotated[bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+app.command("run", epilog=run.EXAMPLE)(run.run)
+app.command("sweep", epilog=sweep.EXAMPLE)(sweep.sweep)
+app.command("plan", epilog=plan.EXAMPLE)(plan.plan)
+app.command("report", epilog=report.EXAMPLE)(report.report)
+app.command("schemes", epilog=schemes.EXAMPLE)(schemes.schemes)
+app.add_typer(data.app, name="data")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without "—" shows "?" and the command goes on
+    try:
+        command = typer.main.get_command(app)
+        code = command.main(args=arguments, prog_name="sottovoce", standalone_mode=False)
+        sys.stdout.flush()
+    except (ReaderGone, BrokenPipeError):
+        # The reader of stdout has seen enough (`| head`). Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except click.ClickException as error:
+        return _usage(error)
+    except click.Abort:
+        return _refuse("interrupted", RunError.exit_code)
+    except SottovoceError as error:
+        return _refuse(str(error), error.exit_code, bug=False)
+    except SystemExit:  # typer's own answer to a pipe that broke elsewhere than in `put`
+        return _refuse("a pipe broke", RunError.exit_code)
+    except Exception as error:
+        return _refuse(f"{type(error).__name__}: {error}", RunError.exit_code, bug=True)
+    if code == 130:  # typer's answer to Ctrl-C where no command had a better one
+        return _refuse("interrupted", RunError.exit_code)
+    return code if isinstance(code, int) else 0
+
+
+def _usage(error: click.ClickException) -> int:
+    note(f"error: {error.format_message()}")
+    context = getattr(error, "ctx", None)
+    if context is not None:
+        note(f"try: {context.command_path} --help")
+    return InputError.exit_code
+
+
+def _refuse(message: str, code: int, *, bug: bool = False) -> int:
+    """Print one sentence, and the traceback where it was asked for."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()] or ["no reason was given"]
+    if os.environ.get(DEBUG):
+        note(f"error: {message}")
+        traceback.print_exc(file=sys.stderr)
+        return code
+    # A worker's error carries its traceback; the first and the last line say what and why.
+    note(f"error: {lines[0]}" if len(lines) == 1 else f"error: {lines[0]} {lines[-1]}")
+    if bug or len(lines) > 1:
+        note(f"this is a bug in sottovoce or in code that it was given; set {DEBUG}=1 to see where")
+    return code

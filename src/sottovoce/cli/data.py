@@ -1,0 +1,112 @@
+"""`sottovoce data`: the data sets, where they are, and how to get them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sottovoce.cli.options import AsJson
+from sottovoce.cli.output import put, put_json, put_tables
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="List the data sets; fetch one, or say where they are looked for.",
+    epilog="Example: sottovoce data fetch fashion-mnist",
+    invoke_without_command=True,
+)
+
+
+@app.callback()
+def _list(context: typer.Context, as_json: AsJson = False) -> None:
+    context.obj = as_json  # `data --json path` means the same as `data path --json`
+    if context.invoked_subcommand is not None:
+        return
+    from sottovoce.data import describe
+
+    described = [_entry(description._asdict()) for description in describe()]
+    if as_json:
+        put_json(described)
+    else:
+        put_tables(_table(described))
+
+
+@app.command("fetch", epilog="Example: sottovoce data fetch mnist")
+def _fetch(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A data set.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Download a data set into the cache and verify it."""
+    import sys
+
+    from sottovoce.data import fetch
+
+    folder = fetch(name, progress=sys.stderr.isatty())
+    if as_json or context.obj:
+        put_json({"name": name, "path": str(folder)})
+    else:
+        put(f"{folder}\n")
+
+
+@app.command("path", epilog="Example: sottovoce data path fashion-mnist")
+def _path(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A data set.", show_default=False)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say where data sets are looked for, in order, or where one was found."""
+    from sottovoce.data import cache_folder, locate
+    from sottovoce.data.sources import VARIABLE
+    from sottovoce.report.tables import grouped
+
+    shared = os.environ.get(VARIABLE)
+    told: dict[str, Any] = {
+        "1": "the folder given by [data] folder",
+        "2": f"{VARIABLE}, {f'now {shared}' if shared else 'not set'}",
+        "3": "the system's package, under /usr/share/datasets",
+        "4": f"the cache, {cache_folder()}",
+    }
+    if name is not None:
+        found = locate(name)
+        where = str(found) if found is not None else None
+        if as_json or context.obj:
+            put_json({"name": name, "path": where})
+        else:
+            put(f"{where or ('embedded' if name == 'digits' else 'missing')}\n")
+    elif as_json or context.obj:
+        put_json({"cache": str(cache_folder()), "variable": VARIABLE, "variable_value": shared, "order": [*told.values()]})
+    else:
+        put_tables(grouped(told))
+
+
+def _entry(described: dict[str, Any]) -> dict[str, Any]:
+    return {**described, "shape": list(described["shape"])}
+
+
+def _table(described: list[dict[str, Any]]) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in ("name", "train", "test", "shape", "classes", "licence", "where"):
+        numeric = title in ("train", "test", "classes")
+        drawn.add_column(title, justify="right" if numeric else "left", overflow="fold", no_wrap=title == "name")
+    for entry in described:
+        cells = (
+            entry["name"],
+            f"{entry['train']:,}",
+            f"{entry['test']:,}",
+            " x ".join(map(str, entry["shape"])),
+            str(entry["classes"]),
+            entry["licence"],
+            entry["where"],
+        )
+        drawn.add_row(*map(Text, cells))
+    return drawn

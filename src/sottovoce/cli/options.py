@@ -1,0 +1,49 @@
+"""Share the arguments that several commands have."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["AsJson", "Changes", "ExperimentFile", "Out", "Quiet", "command_line"]
+
+ExperimentFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="The experiment, a TOML file.", show_default=False)
+]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="TABLE.KEY=VALUE", help="Change one key of the file; can be repeated.", show_default=False
+    ),
+]
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="DIR", help="Where to write; else runs/<name>.", show_default=False)
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout.")]
+
+
+def command_line(
+    command: str,
+    file: Path,
+    changes: list[str] | None,
+    out: Path | None,
+    *,
+    workers: int | None = None,
+    quiet: bool = False,
+    as_json: bool = False,
+    resume: bool = False,
+) -> str:
+    """Return the words to type to do the same again."""
+    words = ["sottovoce", command, str(file)]
+    for change in changes or ():
+        words += ["--set", change]
+    if out is not None:
+        words += ["--out", str(out)]
+    if workers is not None:
+        words += ["--workers", str(workers)]
+    flags = {"--quiet": quiet, "--json": as_json, "--resume": resume}
+    return shlex.join([*words, *(flag for flag, given in flags.items() if given)])

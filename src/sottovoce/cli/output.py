@@ -1,0 +1,74 @@
+"""Write data to stdout and messages to stderr."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+__all__ = ["ReaderGone", "note", "put", "put_json", "put_tables", "width"]
+
+_PIPE_WIDTH = 240  # what is not a terminal need not fold
+
+
+class ReaderGone(Exception):
+    """Say that nobody reads stdout any more; not an error."""
+
+
+def put(text: str) -> None:
+    """Write to stdout, at once."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise ReaderGone from None
+
+
+def put_json(document: Any) -> None:
+    """Write one JSON document; numbers that JSON does not have are null."""
+    put(json.dumps(_plain(document), indent=2, ensure_ascii=False, allow_nan=False, default=str) + "\n")
+
+
+def put_tables(*tables: RenderableType) -> None:
+    """Write rich tables, in colour on a terminal."""
+    from rich.console import Console
+
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
+    with console.capture() as captured:
+        for table in tables:
+            console.print(table)
+    # Tables are padded to their width; blanks at the end of a line help nobody.
+    put("\n".join(line.rstrip() for line in captured.get().strip("\n").splitlines()) + "\n")
+
+
+def width() -> int:
+    """Return how many characters a line of stdout can take."""
+    if not sys.stdout.isatty():
+        return _PIPE_WIDTH
+    from rich.console import Console
+
+    return Console(file=sys.stdout).width
+
+
+def note(text: str) -> None:
+    """Write a line to stderr; if nobody reads it, go on without."""
+    with suppress(OSError, ValueError):
+        print(text, file=sys.stderr, flush=True)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if hasattr(value, "_asdict"):  # a named tuple
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,23 @@
+"""`sottovoce plan`: what a run will cost, before any training."""
+
+from __future__ import annotations
+
+from sottovoce.cli.options import AsJson, Changes, ExperimentFile
+from sottovoce.cli.output import put_json, put_tables
+
+__all__ = ["EXAMPLE", "plan"]
+
+EXAMPLE = "Example: sottovoce plan experiments/fashion-std.toml --set scheme.name=fl-top --set scheme.ratio=0.005"
+
+
+def plan(file: ExperimentFile, changes: Changes = None, as_json: AsJson = False) -> None:
+    """Say what a run will cost, before any training: bytes, time, privacy."""
+    from sottovoce.experiment.config import load
+    from sottovoce.experiment.plan import plan as reckon
+    from sottovoce.report.tables import grouped
+
+    costs = reckon(load(file, changes or []))
+    if as_json:
+        put_json(costs)
+    else:
+        put_tables(grouped(costs))

@@ -1,0 +1,197 @@
+"""Show how a run is doing: a bar on a terminal, else a line at every evaluation."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from sottovoce.cli.output import note
+from sottovoce.report.units import ABSENT, decimal, human_bytes, human_seconds
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+__all__ = ["Bar", "Clock", "Lines", "Silence", "Tally", "View", "view"]
+
+Record = Mapping[str, Any]
+
+
+class Clock:
+    """Estimate the time left from the rounds that were really played.
+
+    A resumed run hands over its old rounds first, all at once. A round that was played took at least its own seconds
+    since the one before; an old one did not, and is not counted.
+    """
+
+    def __init__(self, rounds: int, now: Callable[[], float] = time.monotonic) -> None:
+        self._rounds = rounds
+        self._now = now
+        self._last: float | None = None
+        self._spent = 0.0
+        self._played = 0
+
+    def tick(self, record: Record) -> float | None:
+        """Take in a round and return the seconds left, or None while nobody knows."""
+        now, seconds = self._now(), float(record.get("seconds") or 0.0)
+        if self._last is not None and now - self._last >= 0.9 * seconds:
+            self._spent += now - self._last
+            self._played += 1
+        self._last = now
+        if not self._played:
+            return None
+        return max(0, self._rounds - int(record["round"])) * self._spent / self._played
+
+
+class Tally:
+    """Keep what the progress of one run shows."""
+
+    def __init__(self, rounds: int) -> None:
+        self.rounds = rounds
+        self.round = 0
+        self.accuracy: float | None = None
+        self.bytes_up = 0
+        self.bytes_down = 0
+        self.left: float | None = None
+        self.trouble = ""
+        self._clock = Clock(rounds)
+
+    def take(self, record: Record) -> None:
+        """Take in one round."""
+        self.round = int(record["round"])
+        self.bytes_up += int(record.get("bytes_up") or 0)
+        self.bytes_down += int(record.get("bytes_down") or 0)
+        self.accuracy = record.get("accuracy", self.accuracy)
+        self.left = self._clock.tick(record)
+        failures = len(record.get("failures") or ())
+        self.trouble = str(record.get("reason") or (f"{failures} clients failed" if failures else ""))
+
+
+class View(Protocol):
+    """Show records as they come; `name` tells the runs of a sweep apart."""
+
+    def __enter__(self) -> Self:
+        """Start."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop, and leave the terminal as it was."""
+        ...
+
+    def start(self, name: str, rounds: int) -> None:
+        """Announce a run."""
+        ...
+
+    def show(self, name: str, record: Record) -> None:
+        """Show one round."""
+        ...
+
+
+class Silence:
+    """Show nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def start(self, name: str, rounds: int) -> None:
+        """Do nothing."""
+
+    def show(self, name: str, record: Record) -> None:
+        """Do nothing."""
+
+
+class Lines:
+    """Write a line at every evaluation."""
+
+    def __init__(self, *, named: bool) -> None:
+        self._named = named
+        self._tallies: dict[str, Tally] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def start(self, name: str, rounds: int) -> None:
+        """Announce a run."""
+        self._tallies[name] = Tally(rounds)
+
+    def show(self, name: str, record: Record) -> None:
+        """Write the line if the round was evaluated or went wrong."""
+        tally = self._tallies[name]
+        tally.take(record)
+        if "accuracy" not in record and not tally.trouble:
+            return
+        parts = [f"accuracy {decimal(record['accuracy'])}"] if "accuracy" in record else []
+        parts += [f"{human_bytes(tally.bytes_up)} up", f"{human_bytes(tally.bytes_down)} down"]
+        if tally.left is not None and tally.round < tally.rounds:
+            parts.append(f"{human_seconds(tally.left)} left")
+        if tally.trouble:
+            parts.append(tally.trouble)
+        note(f"{f'{name}: ' if self._named else ''}round {tally.round} of {tally.rounds}: {', '.join(parts)}")
+
+
+class Bar:
+    """Draw a bar for every run on a terminal."""
+
+    def __init__(self, *, named: bool) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        self._named = named
+        self._tallies: dict[str, tuple[Tally, Any]] = {}
+        self._bars: Progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=None),
+            TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
+            TextColumn("accuracy {task.fields[accuracy]}"),
+            TextColumn("{task.fields[sent]} up"),
+            TextColumn("{task.fields[left]}"),
+            console=Console(file=sys.stderr),
+            expand=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def start(self, name: str, rounds: int) -> None:
+        """Add a bar."""
+        fields = {"accuracy": ABSENT, "sent": human_bytes(0), "left": "starting"}
+        shown = name if self._named else ""
+        self._tallies[name] = Tally(rounds), self._bars.add_task(shown, total=rounds, **fields)
+
+    def show(self, name: str, record: Record) -> None:
+        """Move the bar."""
+        tally, task = self._tallies[name]
+        tally.take(record)
+        left = "done" if tally.round >= tally.rounds else f"{human_seconds(tally.left)} left"
+        self._bars.update(
+            task,
+            completed=tally.round,
+            accuracy=decimal(tally.accuracy),
+            sent=human_bytes(tally.bytes_up),
+            left=left if tally.left is not None or left == "done" else "",
+        )
+        if tally.trouble:
+            self._bars.console.print(f"round {tally.round}: {tally.trouble}", markup=False, highlight=False)
+
+
+def view(*, quiet: bool, named: bool = False) -> View:
+    """Choose how to show progress."""
+    if quiet:
+        return Silence()
+    return Bar(named=named) if sys.stderr.isatty() else Lines(named=named)

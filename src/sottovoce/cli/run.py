@@ -1,0 +1,84 @@
+"""`sottovoce run`: one experiment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sottovoce.cli.options import AsJson, Changes, ExperimentFile, Out, Quiet, command_line
+from sottovoce.cli.output import note, put_json, put_tables
+from sottovoce.core.errors import RunError
+
+__all__ = ["EXAMPLE", "run"]
+
+EXAMPLE = "Example: sottovoce run experiments/quickstart.toml --set scheme.name=fl-sign --out runs/sign"
+
+
+def run(
+    file: ExperimentFile,
+    changes: Changes = None,
+    out: Out = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    quiet: Quiet = False,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", metavar="N", min=0, help="Worker processes; 0 is one a core.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run one experiment into a run folder."""
+    rounds = 0
+
+    def count(record: Any) -> None:
+        nonlocal rounds
+        rounds = int(record["round"])
+
+    try:
+        _run(file, _changes(changes, workers), out, resume=resume, quiet=quiet, as_json=as_json, count=count)
+    except KeyboardInterrupt:
+        again = command_line(
+            "run", file, changes, out, workers=workers, quiet=quiet, as_json=as_json, resume=True
+        )
+        when = f"after round {rounds}" if rounds else "before the first round was done"
+        note(f"interrupted {when}; go on with: {again}")
+        raise typer.Exit(RunError.exit_code) from None
+
+
+def _changes(changes: list[str] | None, workers: int | None) -> list[str]:
+    return [*(changes or ()), *([f"engine.workers={workers}"] if workers is not None else ())]
+
+
+def _run(
+    file: Path, changes: list[str], out: Path | None, *, resume: bool, quiet: bool, as_json: bool, count: Any
+) -> None:
+    from sottovoce.cli.progress import view
+    from sottovoce.experiment.config import load
+    from sottovoce.experiment.run import default_folder
+    from sottovoce.experiment.run import run as play
+    from sottovoce.report.runs import facts, read_run
+    from sottovoce.report.tables import card
+
+    experiment = load(file, changes)
+    folder = out or default_folder(experiment)
+    name, played = experiment.experiment.name, False
+
+    with view(quiet=quiet) as shown:
+        shown.start(name, experiment.experiment.rounds)
+
+        def observe(record: dict[str, Any]) -> None:
+            nonlocal played
+            played = True
+            count(record)
+            shown.show(name, record)
+
+        summary = play(experiment, folder, resume=resume, observe=observe)
+    if not played and not quiet:
+        note(f"{folder} is finished already; nothing was run")
+    if as_json:
+        put_json(summary)
+        return
+    put_tables(card(facts([read_run(folder)])[0]))
+    if not quiet:
+        note(f"the run is in {folder}")

@@ -1,0 +1,421 @@
+"""Train the papers' CNN, MLPs and logistic regression several times faster than autograd, on one core.
+
+`FastTrainer` computes what `TorchTrainer` computes, on the same batches, for networks of convolutions (stride 1),
+max-pool 2, ReLU and dense layers under plain SGD. The work is done by `kernels.c`, whose first comment says where the
+time is saved. This file checks and prepares: it describes the network to the kernels, chooses how each layer learns,
+and owns the memory.
+
+How a layer learns is chosen from its own shape, the mask and the client's batch size, never from the other clients of
+a call, so that a client's update has the same bits in any company:
+
+    DIRECT      keeps the client's own weights and adds each step's gradient to them;
+    LOW_RANK    leaves a big dense matrix as it was and remembers the factors of each step's gradient;
+    SPARSE      computes only the gradients that the mask keeps.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import sys
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from sottovoce.core.errors import DataError, InputError
+from sottovoce.core.vectors import Vector
+from sottovoce.models.network import Conv2d, Flatten, Linear, MaxPool, Network, Shape
+from sottovoce.models.trainer import LocalTraining, Shard, batches
+
+__all__ = ["FastTrainer", "unavailable", "unsupported"]
+
+_DIRECT, _LOW_RANK, _SPARSE = range(3)
+_MAX_LAYERS: Final = 32  # as in kernels.c
+_CLIENTS: Final = 10  # that share each product with the first weights; more gain nothing and cost memory
+_WORKSPACE: Final = 128 * 2**20  # bytes; fewer clients share when they would need more
+_SPARE: Final = 128 * 2**20  # bytes of results that are kept for the next call
+_RECORDS: Final = 96  # evaluated at once
+_BIG: Final = 2**15  # weights from which a dense layer no longer fits the caches with its gradient
+_SPARSE_FROM: Final = 2**12  # weights from which lists are worth it
+_SPARSE_BELOW: Final = 0.1  # share of kept weights
+
+
+class _Layer(ctypes.Structure):
+    """Mirror `Layer` of kernels.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("conv", "inputs", "outputs", "relu")),
+        *((name, ctypes.c_int32) for name in ("height", "width", "kernel", "pad_before", "pad_total", "pool")),
+        *((name, ctypes.c_int32) for name in ("mode", "reserved")),
+        *((name, ctypes.c_int64) for name in ("weight", "bias", "kept")),
+    )
+
+
+class _Job(ctypes.Structure):
+    """Mirror `Job` of kernels.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("layers", "steps", "chunk", "batch")),
+        *((name, ctypes.c_int32) for name in ("bytes", "binary", "training", "lowest")),
+        *((name, ctypes.c_float) for name in ("scale", "lr")),
+        ("layer", _Layer * _MAX_LAYERS),
+    )
+
+
+def unavailable() -> str | None:
+    """Return why the kernels cannot run on this machine, or None."""
+    library = _library()
+    return library if isinstance(library, str) else None
+
+
+def unsupported(network: Network, training: LocalTraining) -> str | None:
+    """Return why the fast path cannot train this network this way, naming the layer or the option, or None."""
+    if training.optimizer != "sgd":
+        return f"the fast trainer knows plain SGD, not optimizer {training.optimizer!r}"
+    if training.momentum:
+        return f"the fast trainer knows plain SGD, not momentum {training.momentum:g}"
+    try:
+        _layers(network)
+    except InputError as error:
+        return str(error)
+    return unavailable()
+
+
+class FastTrainer:
+    """Train many clients at once from the same start; a client's update does not depend on who else is there."""
+
+    def __init__(self, network: Network, training: LocalTraining) -> None:
+        reason = unsupported(network, training)
+        if reason is not None:
+            raise InputError(f"{network.name}: {reason}; use trainer 'torch'")
+        self.network = network
+        self.training = training
+        self._kernels = _kernels()
+        self._layers = _layers(network)
+        self._packed: tuple[Vector, NDArray[np.uint8]] | None = None
+        self._spare_rows = np.empty(0, np.float32)
+        self._spare_rooms: list[NDArray[np.uint8]] = []
+
+    def updates(
+        self,
+        params: Vector,
+        shards: Sequence[Shard],
+        rngs: Sequence[Generator],
+        trainable: NDArray[np.bool_] | None = None,
+    ) -> NDArray[np.float32]:
+        """Return one row w_k - w for each shard; coordinates outside `trainable` never move."""
+        packed = self._pack(params)
+        rows = self._rows(len(shards))
+        if trainable is not None:
+            self._check_mask(trainable)
+            if not trainable.any():
+                rows.fill(0)
+                return rows
+        steps, lr = self.training.local_steps, self.training.client_lr
+        work = [
+            _Work(shard, list(batches(_count(shard), self.training, rng)), row)
+            for shard, rng, row in zip(shards, rngs, rows, strict=True)
+        ]
+        groups: dict[tuple[int, ...], list[_Work]] = {}
+        kept = self._kept(trainable)
+        for client in work:
+            modes = tuple(
+                _mode(layer, steps * client.batch, count) for layer, count in zip(self._layers, kept, strict=True)
+            )
+            groups.setdefault(modes, []).append(client)
+        for modes, clients in groups.items():
+            self._train(packed, clients, modes, steps, lr, trainable, kept)
+        return rows
+
+    def gradient(self, params: Vector, shard: Shard) -> Vector:
+        """Return the gradient of the mean loss over all records of a shard."""
+        packed = self._pack(params)
+        records = _count(shard)
+        total = np.zeros(self.network.dim, np.float32)
+        row = np.empty_like(total)
+        for start in range(0, records, _RECORDS):
+            piece = np.arange(start, min(start + _RECORDS, records))
+            modes = tuple(_mode(layer, len(piece), None) for layer in self._layers)
+            # One step at the rate -1 from the start is the gradient itself.
+            self._train(packed, [_Work(shard, [piece], row, 1 / records)], modes, 1, -1.0, None, self._kept(None))
+            total += row
+        return total
+
+    def scores(self, params: Vector, x: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the logits of each record: (records, classes), or (records,) for a binary network."""
+        packed = self._pack(params)
+        x = _stored(x, self.network.input_shape)
+        logits = np.empty((len(x), 1 if self.network.binary else self.network.classes), np.float32)
+        job = self._job(batch=_RECORDS, raw=x.dtype == np.uint8)
+        workspace = self._room(self._kernels.sottovoce_workspace_size(job, None))
+        self._kernels.sottovoce_scores(job, _place(packed), len(x), _place(x), _place(workspace), _place(logits))
+        self._spare_rooms.append(workspace)
+        return logits[:, 0] if self.network.binary else logits
+
+    def _train(
+        self,
+        packed: NDArray[np.uint8],
+        clients: list[_Work],
+        modes: tuple[int, ...],
+        steps: int,
+        lr: float,
+        trainable: NDArray[np.bool_] | None,
+        kept: list[int | None],
+    ) -> None:
+        """Fill the row of each client."""
+        x = [_stored(client.shard.x, self.network.input_shape) for client in clients]
+        raw = all(records.dtype == np.uint8 for records in x)
+        if not raw:
+            x = [records.astype(np.float32, copy=False) for records in x]
+        y = [_labels(client.shard.y, self.network.classes) for client in clients]
+        index = np.concatenate([batch for client in clients for batch in client.batches])
+        batch = np.array([client.batch for client in clients], np.int32)
+        share = np.array([client.share for client in clients], np.float32)
+        mask = None if trainable is None else np.ascontiguousarray(trainable)
+        mask_place = None if mask is None else _place(mask)
+
+        job = self._job(batch=int(batch.max()), raw=raw, modes=modes, steps=steps, lr=lr, kept=kept)
+        job.lowest = 0 if trainable is None else self._lowest(trainable)
+        job.chunk = min(_CLIENTS, len(clients))
+        while job.chunk > 1 and self._kernels.sottovoce_workspace_size(job, mask_place) > _WORKSPACE:
+            job.chunk //= 2
+        workspace = self._room(self._kernels.sottovoce_workspace_size(job, mask_place))
+        x_places, y_places, rows = _places(x), _places(y), _places([client.row for client in clients])
+        self._kernels.sottovoce_updates(
+            job,
+            _place(packed),
+            mask_place,
+            len(clients),
+            _place(x_places),
+            _place(y_places),
+            _place(index),
+            _place(batch),
+            _place(share),
+            _place(workspace),
+            _place(rows),
+        )
+        self._spare_rooms.append(workspace)
+
+    def _job(
+        self,
+        *,
+        batch: int,
+        raw: bool,
+        modes: Sequence[int] = (),
+        steps: int = 1,
+        lr: float = 0.0,
+        kept: Sequence[int | None] = (),
+    ) -> _Job:
+        """Describe a piece of work; without modes it is an evaluation."""
+        job = _Job(layers=len(self._layers), steps=steps, chunk=1, batch=batch, bytes=raw, lr=lr)
+        job.binary, job.training, job.scale = self.network.binary, bool(modes), self.network.input_scale
+        for number, layer in enumerate(self._layers):
+            job.layer[number] = layer
+            if modes:
+                job.layer[number].mode = modes[number]
+                job.layer[number].kept = kept[number] or 0
+        return job
+
+    def _pack(self, params: Vector) -> NDArray[np.uint8]:
+        """Return the parameters as the kernels read them; a round's clients share one copy, also over several calls."""
+        if params.shape != (self.network.dim,):
+            raise InputError(f"{self.network.name} has {self.network.dim} parameters, got shape {params.shape}")
+        known = self._packed
+        if known is not None and np.array_equal(known[0], params):
+            return known[1]
+        params = np.array(params, np.float32)
+        job = self._job(batch=1, raw=False)
+        packed = _room(self._kernels.sottovoce_packed_size(job))
+        self._kernels.sottovoce_pack(job, _place(params), _place(packed))
+        self._packed = params, packed
+        return packed
+
+    def _rows(self, count: int) -> NDArray[np.float32]:
+        """Return room for updates: that of the last call when nobody holds a part of it any more.
+
+        Fresh pages cost the kernel a seventh of the training time of the papers' CNN.
+        """
+        spare, size = self._spare_rows, count * self.network.dim
+        # Three references are `spare`, the attribute and the argument; every view of a result would be one more.
+        if spare.size < size or sys.getrefcount(spare) > 3:
+            spare = np.empty(size, np.float32)
+            if spare.nbytes <= _SPARE:
+                self._spare_rows = spare
+        return spare[:size].reshape(count, self.network.dim)
+
+    def _room(self, size: int) -> NDArray[np.uint8]:
+        """Return room to work in; give it back with `self._spare_rooms.append`."""
+        try:
+            room = self._spare_rooms.pop()
+        except IndexError:
+            return _room(size)
+        return room if room.size >= size else _room(size)
+
+    def _check_mask(self, trainable: NDArray[np.bool_]) -> None:
+        if trainable.shape != (self.network.dim,) or trainable.dtype != np.bool_:
+            raise InputError(
+                f"trainable must be {self.network.dim} booleans, got shape {trainable.shape} of {trainable.dtype}"
+            )
+
+    def _kept(self, trainable: NDArray[np.bool_] | None) -> list[int | None]:
+        """Count the trainable weights of each layer; None without a mask."""
+        if trainable is None:
+            return [None] * len(self._layers)
+        return [int(np.count_nonzero(trainable[layer.weight : layer.bias])) for layer in self._layers]
+
+    def _lowest(self, trainable: NDArray[np.bool_]) -> int:
+        """Return the first layer with a trainable coordinate: no gradient is needed below it."""
+        return next(
+            n for n, layer in enumerate(self._layers) if trainable[layer.weight : layer.bias + layer.outputs].any()
+        )
+
+
+class _Work:
+    """Hold what one client trains on and where its update goes."""
+
+    def __init__(
+        self, shard: Shard, drawn: list[NDArray[np.int64]], row: NDArray[np.float32], share: float | None = None
+    ) -> None:
+        self.shard = shard
+        self.batches = drawn
+        self.row = row
+        self.batch = len(drawn[0])
+        self.share = 1 / self.batch if share is None else share
+
+
+def _mode(layer: _Layer, rank: int, kept: int | None) -> int:
+    """Choose how a layer learns; `rank` counts the records of all steps."""
+    inputs = layer.inputs * layer.kernel**2
+    size = inputs * layer.outputs
+    if kept is not None:
+        return _SPARSE if size >= _SPARSE_FROM and kept <= _SPARSE_BELOW * size else _DIRECT
+    if layer.conv or size < _BIG:
+        return _DIRECT
+    # Corrections for the steps so far grow with their number and at some point cost more than new weights do.
+    return _LOW_RANK if rank * (inputs + layer.outputs) <= 2 * size else _DIRECT
+
+
+def _layers(network: Network) -> list[_Layer]:
+    """Describe the network to the kernels: each convolution with the pool that follows it, each dense layer."""
+    found: list[_Layer] = []
+    poolable = False
+    for number, layer in enumerate(network.layers):
+        shape = network.shapes[number]
+        where = f"layer {number} ({type(layer).__name__})"
+        if isinstance(layer, Conv2d):
+            if layer.stride != 1:
+                raise InputError(f"{where}: the fast trainer knows stride 1, not {layer.stride}")
+            found.append(_convolution(layer, shape, network, number))
+        elif isinstance(layer, Linear):
+            found.append(
+                _Layer(inputs=shape[0], outputs=layer.units, relu=layer.relu, kernel=1, **_spans(network, number))
+            )
+        elif isinstance(layer, MaxPool):
+            if layer.size != 2 or not poolable:
+                raise InputError(f"{where}: the fast trainer pools 2 x 2, straight after a convolution")
+            found[-1].pool = 2
+        elif not isinstance(layer, Flatten):
+            raise InputError(f"{where} is not known to the fast trainer")
+        poolable = isinstance(layer, Conv2d)
+    if not found or found[-1].conv or found[-1].relu:
+        raise InputError(f"layer {len(network.layers) - 1}: the fast trainer ends with a Linear layer without ReLU")
+    if len(found) > _MAX_LAYERS:
+        raise InputError(f"the fast trainer knows up to {_MAX_LAYERS} layers with weights, got {len(found)}")
+    return found
+
+
+def _convolution(layer: Conv2d, shape: Shape, network: Network, number: int) -> _Layer:
+    height, width, channels = shape
+    before, after = layer.pads(height)
+    return _Layer(
+        conv=True,
+        inputs=channels,
+        outputs=layer.filters,
+        relu=layer.relu,
+        height=height,
+        width=width,
+        kernel=layer.kernel,
+        pad_before=before,
+        pad_total=before + after,
+        pool=1,
+        **_spans(network, number),
+    )
+
+
+def _spans(network: Network, number: int) -> dict[str, int]:
+    layout = network.layout
+    return {name: layout.span(f"{number}.{tensor}").start for name, tensor in (("weight", "kernel"), ("bias", "bias"))}
+
+
+def _count(shard: Shard) -> int:
+    if len(shard.x) == 0 or len(shard.x) != len(shard.y):
+        raise DataError(f"a shard needs records and as many labels, got {len(shard.x)} and {len(shard.y)}")
+    return len(shard.x)
+
+
+def _stored(x: NDArray[Any], shape: Shape) -> NDArray[Any]:
+    """Return records as rows the kernels can read: bytes as they are, anything else as float32."""
+    x = x.reshape(len(x), math.prod(shape))
+    return np.ascontiguousarray(x, np.uint8 if x.dtype == np.uint8 else np.float32)
+
+
+def _labels(y: NDArray[Any], classes: int) -> NDArray[np.int64]:
+    y = np.ascontiguousarray(y, np.int64)
+    if not 0 <= y.min() <= y.max() < classes:
+        raise DataError(f"labels must be in [0, {classes}), got {y.min()} to {y.max()}")
+    return y
+
+
+def _room(size: int) -> NDArray[np.uint8]:
+    """Return `size` uninitialised bytes that start on a cache line."""
+    room = np.empty(size + 64, np.uint8)
+    start = -room.ctypes.data % 64
+    return room[start : start + size]
+
+
+def _place(array: NDArray[Any]) -> int:
+    """Return the address of an array; the caller keeps the array."""
+    return array.ctypes.data
+
+
+def _places(arrays: list[NDArray[Any]]) -> NDArray[np.uintp]:
+    return np.array([array.ctypes.data for array in arrays], np.uintp)
+
+
+@cache
+def _library() -> ctypes.CDLL | str:
+    """Load the kernels, or say why not."""
+    spec = find_spec("sottovoce.models._kernels")
+    if spec is None or spec.origin is None:
+        return "the kernels were not built: no C compiler when sottovoce was installed"
+    try:
+        library = ctypes.CDLL(spec.origin)
+    except OSError as error:
+        return f"{Path(spec.origin).name} does not load: {error}"
+    if not library.sottovoce_supported():
+        return "the processor has no AVX2 and FMA"
+    job, place = ctypes.POINTER(_Job), ctypes.c_void_p
+    library.sottovoce_packed_size.argtypes = (job,)
+    library.sottovoce_packed_size.restype = ctypes.c_int64
+    library.sottovoce_workspace_size.argtypes = (job, place)
+    library.sottovoce_workspace_size.restype = ctypes.c_int64
+    library.sottovoce_pack.argtypes = (job, place, place)
+    library.sottovoce_pack.restype = None
+    library.sottovoce_updates.argtypes = (job, place, place, ctypes.c_int32, *[place] * 7)
+    library.sottovoce_updates.restype = None
+    library.sottovoce_scores.argtypes = (job, place, ctypes.c_int64, place, place, place)
+    library.sottovoce_scores.restype = None
+    return library
+
+
+def _kernels() -> ctypes.CDLL:
+    library = _library()
+    if isinstance(library, str):
+        raise InputError(f"the fast trainer is not available: {library}")
+    return library

@@ -1,0 +1,90 @@
+"""Answer `sottovoce privacy`: noise to epsilon or epsilon to noise, no experiment needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sottovoce.core.errors import InputError
+from sottovoce.core.validate import in_range, one_of
+from sottovoce.privacy import accountant as accounts
+from sottovoce.privacy.events import ACCOUNTANTS, SAMPLINGS, Accountant, Event, Sampling
+from sottovoce.privacy.participation import participation_cap
+
+__all__ = ["calculate", "curve"]
+
+
+def calculate(
+    *,
+    sample_rate: float,
+    rounds: int,
+    delta: float,
+    noise_multiplier: float | None = None,
+    epsilon: float | None = None,
+    sampling: Sampling = "poisson",
+    accountant: Accountant = "pld",
+    max_participations: int | None = None,
+) -> dict[str, Any]:
+    """Return noise, both epsilons and the participation cap; give either the noise or the epsilon.
+
+    Guarantee: `epsilon` holds against anyone who does not know who was sampled, `epsilon_server` against the server, if
+    no client contributes more than `max_participations` times. Both are for all rounds.
+
+    >>> calculate(sample_rate=1 / 60, rounds=200, delta=1e-5, epsilon=1.0, accountant="moments")["max_participations"]
+    13
+    """
+    _check(sample_rate, rounds, delta, sampling, accountant)
+    if (noise_multiplier is None) == (epsilon is None):
+        raise InputError("give either noise_multiplier or epsilon, not both and not neither")
+    if noise_multiplier is not None:
+        multiplier = noise_multiplier
+    else:
+        multiplier = accounts.noise_multiplier(
+            epsilon or 0.0, lambda z: [_event(z, sample_rate, rounds, sampling)], delta=delta, accountant=accountant
+        )
+    spent = accounts.epsilon([_event(multiplier, sample_rate, rounds, sampling)], delta=delta, accountant=accountant)
+    cap = participation_cap(
+        sample_rate=sample_rate,
+        rounds=rounds,
+        delta=delta,
+        epsilon=spent,
+        sampling=sampling,
+        wanted=max_participations,
+    )
+    return {
+        "accountant": accountant,
+        "sampling": sampling,
+        "sample_rate": sample_rate,
+        "rounds": rounds,
+        "delta": delta,
+        "noise_multiplier": multiplier,
+        "epsilon": spent,
+        "epsilon_server": accounts.epsilon_server([(multiplier, cap)], delta=delta, accountant=accountant),
+        "max_participations": cap,
+    }
+
+
+def curve(
+    *,
+    sample_rate: float,
+    rounds: int,
+    delta: float,
+    noise_multiplier: float,
+    sampling: Sampling = "poisson",
+    accountant: Accountant = "pld",
+) -> list[float]:
+    """Return epsilon after each of the rounds, to plot."""
+    _check(sample_rate, rounds, delta, sampling, accountant)
+    event = _event(noise_multiplier, sample_rate, rounds, sampling)
+    return accounts.epsilons_by_round([], event, delta=delta, accountant=accountant)
+
+
+def _event(multiplier: float, sample_rate: float, rounds: int, sampling: Sampling) -> Event:
+    return Event(noise_multiplier=multiplier, sample_rate=sample_rate, rounds=rounds, sampling=sampling)
+
+
+def _check(sample_rate: float, rounds: int, delta: float, sampling: str, accountant: str) -> None:
+    in_range("sample_rate", sample_rate, low=0, open_low=True, high=1)
+    in_range("rounds", rounds, low=1, high=10**7)
+    in_range("delta", delta, low=0, high=1, open_low=True, open_high=True)
+    one_of("sampling", sampling, SAMPLINGS)
+    one_of("accountant", accountant, ACCOUNTANTS)

@@ -1,0 +1,55 @@
+"""Draw the cohort exactly as it is charged for."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from sottovoce.core.errors import InputError
+from sottovoce.privacy.events import Sampling
+
+__all__ = ["Cohort", "draw_cohort"]
+
+Counts = NDArray[np.int32]
+
+
+class Cohort(NamedTuple):
+    """Hold who takes part, in ascending order, and how often each client has been drawn by now."""
+
+    clients: NDArray[np.int64]
+    draws: Counts
+
+
+def draw_cohort(
+    draws: Counts,
+    *,
+    sampling: Sampling,
+    sample_rate: float,
+    size: int,
+    cohort_cap: int,
+    max_participations: int,
+    rng: Generator,
+) -> Cohort:
+    """Return the cohort of the next round, given how often each client was drawn before.
+
+    Poisson: each client by its own coin. More than `cohort_cap` drawn: a uniformly random subset of that size, which is
+    dp-accounting's truncated Poisson event (arXiv 2508.15089). Fixed: `size` of all clients, uniformly.
+    Then whoever has been drawn more than `max_participations` times sits out. A draw counts even if it was cut.
+
+    Guarantee: this is the sampler that `Event` describes; a client's count depends on nobody's data and, under Poisson
+    sampling, on no other client's draws.
+    """
+    if draws.ndim != 1 or draws.size == 0:
+        raise InputError(f"draws must count every client, got shape {draws.shape}")
+    if sampling == "fixed":
+        drawn = np.sort(rng.choice(draws.size, size=size, replace=False))
+    else:
+        drawn = np.flatnonzero(rng.random(draws.size) < sample_rate)
+    after = draws.copy()
+    after[drawn] += 1
+    if drawn.size > cohort_cap:
+        drawn = np.sort(rng.choice(drawn, size=cohort_cap, replace=False))
+    return Cohort(drawn[after[drawn] <= max_participations].astype(np.int64), after)

@@ -1,0 +1,120 @@
+"""Choose the grid and the modulus: as few bits as cannot wrap, and noise wide enough for the Gaussian accountant."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from sottovoce.core.errors import PrivacyError
+from sottovoce.core.validate import in_range
+from sottovoce.privacy.lattice import ROUNDING, rounding_slack, sum_slack
+from sottovoce.privacy.shares import Shares
+
+__all__ = ["Form", "Grid", "solve_grid"]
+
+Form = Literal["floats", "ballots"]
+
+FINEST: Final = 40.0  # grid steps in the noise's standard deviation: g = z S / 40, a client std of 4 for 100 clients
+COARSEST: Final = 20.0  # where rounding of width 2 costs one per cent of the variance
+TAIL: Final = 12.0  # standard deviations of noise that the modulus leaves room for
+MAX_BITS: Final = 24
+PRECISIONS: Final = range(4, 9)  # binary digits of a centre
+ROUNDING_SHARE: Final = 1 / 12  # of the clip norm: how long the vector of all rounding errors of the centres may be
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Hold the integers of the private path; lengths are in grid steps.
+
+    A message of norm `clip_norm` is `radius` steps long; a full cohort's noise has `variance`; centres have `precision`
+    binary digits (floats), or are +-`radius` / sqrt(length) as they are (ballots); words have `bits` bits.
+    """
+
+    bits: int
+    radius: float
+    variance: float
+    precision: int
+    wrap_probability: float
+    slack: float
+
+
+def solve_grid(
+    *,
+    noise_multiplier: float,
+    shares: Shares,
+    length: int,
+    form: Form = "floats",
+    max_slack: float = 1e-20,
+    step_one: bool = False,
+    bits: int | None = None,
+) -> Grid:
+    """Return the grid with the fewest bits, and of those the finest; `step_one` is the papers' grid for ballots.
+
+    Guarantee: the sum of any cohort up to the cap fits the modulus with 12 standard deviations to spare, centres counted
+    at their largest; the honest survivors' noise, less the rounding width, is `noise_multiplier` clip norms; the sum is
+    within `max_slack` of what the Gaussian accountant prices, all coordinates together.
+    """
+    in_range("length", length, low=1)
+    if bits is not None:
+        in_range("bits", bits, low=2, high=MAX_BITS)
+    for width in [bits] if bits is not None else range(2, MAX_BITS + 1):
+        room = 2.0 ** (width - 1) - 1
+        finest = _finest(noise_multiplier, shares, length, form, room, step_one)
+        if finest is None:
+            continue
+        grid = _grid(noise_multiplier, finest, shares, length, form, width)
+        if grid.slack <= max_slack and grid.precision <= PRECISIONS[-1]:
+            return grid
+    if bits is not None:
+        raise PrivacyError(
+            f"bits must be enough for a cohort of {shares.cap} at noise multiplier {noise_multiplier:.4g} not to wrap, "
+            f"got {bits}; leave bits out and they are solved for"
+        )
+    raise PrivacyError(
+        f"no modulus up to 2^{MAX_BITS} holds the sum of {shares.cap} messages of {length} values at noise multiplier "
+        f"{noise_multiplier:.4g}; lower the cohort cap or raise the noise"
+    )
+
+
+def _finest(z: float, shares: Shares, length: int, form: Form, room: float, step_one: bool) -> float | None:
+    """Return the largest radius whose sums fit `room` on either side of zero."""
+
+    def needs(radius: float) -> float:
+        largest = radius / math.sqrt(length) if form == "ballots" else radius
+        return shares.cap * largest + TAIL * math.sqrt(_variance(z, radius, shares))
+
+    if step_one:
+        radius = math.nextafter(math.sqrt(length), math.inf)  # so that `length` ones are not longer
+        return radius if needs(radius) <= room else None
+    low, high = COARSEST / z, FINEST / z
+    # Few clients with much noise in many coordinates: centres would round to nothing, so the grid must be finer.
+    least = _rounding_error(length, PRECISIONS[-1]) / ROUNDING_SHARE if form == "floats" else 0.0
+    low, high = max(low, least), max(high, least)
+    if needs(low) > room:
+        return None
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if needs(middle) <= room else (low, middle)
+    return low
+
+
+def _grid(z: float, radius: float, shares: Shares, length: int, form: Form, bits: int) -> Grid:
+    variance = _variance(z, radius, shares)
+    largest = radius / math.sqrt(length) if form == "ballots" else radius
+    margin = 2.0 ** (bits - 1) - 1 - shares.cap * largest
+    wrap = min(1.0, 2 * length * math.exp(-margin * margin / (2 * variance)))
+    worst = max(sum_slack(shares.honest(n), variance / n) for n in range(shares.floor, shares.cap + 1))
+    fits = [k for k in PRECISIONS if _rounding_error(length, k) <= radius * ROUNDING_SHARE * (1 + 1e-9)]
+    precision = 0 if form == "ballots" else (fits[0] if fits else PRECISIONS[-1] + 1)
+    return Grid(bits, radius, variance, precision, wrap, length * (worst + rounding_slack()))
+
+
+def _variance(z: float, radius: float, shares: Shares) -> float:
+    """Return the noise variance of a full cohort, so that the honest survivors' part exceeds (z radius)^2 by s^2."""
+    return shares.excess * ((z * radius) ** 2 + ROUNDING**2)
+
+
+def _rounding_error(length: int, precision: int) -> float:
+    """Return the usual norm of `length` rounding errors, each uniform over 2^-precision."""
+    return math.sqrt(length / 12) / 2.0**precision

@@ -1,0 +1,410 @@
+"""Couple sampling, clipping, noise, grid, survivors and budget in one object: the only way to a private run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass, fields
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Final, Literal, NamedTuple, Self
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from sottovoce.core.errors import InputError, PrivacyError
+from sottovoce.core.validate import in_range, one_of
+from sottovoce.core.vectors import Vector
+from sottovoce.privacy import accountant as accounts
+from sottovoce.privacy import path
+from sottovoce.privacy.clipping import Adaptive
+from sottovoce.privacy.cohort import Cohort, Counts, draw_cohort
+from sottovoce.privacy.events import Accountant, Event, Sampling
+from sottovoce.privacy.grid import Form, Grid, solve_grid
+from sottovoce.privacy.mechanisms import Gaussian
+from sottovoce.privacy.participation import participation_cap
+from sottovoce.privacy.randomness import Randomness
+from sottovoce.privacy.request import Clipping, Mechanism, Request
+from sottovoce.privacy.shares import Shares
+
+__all__ = ["PrivacyPlan", "Release"]
+
+RESERVE: Final = 1e-5  # of delta, kept for the lattice slack and for caps that nobody reaches
+RARE_CUT: Final = 1e-4  # of delta: what cutting Poisson cohorts at the default cap may cost
+
+
+class Release(NamedTuple):
+    """Hold the noisy sum of a round and the clip norm of the next."""
+
+    total: Vector
+    clip_norm: float
+
+
+@dataclass(frozen=True)
+class PrivacyPlan:
+    """Hold everything a private run needs, solved and sealed; build it by `solve`.
+
+    Guarantee: after `rounds` rounds built with this plan, whatever the clients' data, the run is (`epsilon`, `delta`)
+    private for each client (its messages replaced by nothing) against anyone who does not know who was sampled, and
+    (`epsilon_server`, `delta`) private against the server with `colluders` of the cohort. A plan whose fields were
+    changed by hand does not construct.
+    """
+
+    request: Request
+    noise_multiplier: float
+    epsilon: float
+    epsilon_server: float
+    rounds: int  # those that the budget affords, at most those asked for
+    max_participations: int
+    shares: Shares
+    grid: Grid | None  # None: the continuous Gaussian, in simulation
+    seal: str
+
+    def __post_init__(self) -> None:
+        if self.seal != _seal({f.name: getattr(self, f.name) for f in fields(self) if f.name != "seal"}):
+            raise PrivacyError("a PrivacyPlan cannot be put together or changed by hand; use PrivacyPlan.solve")
+
+    @classmethod
+    def solve(cls, **keys: Any) -> Self:
+        """Return the plan for the keys of `Request`, or say in one sentence why there is none.
+
+        With `epsilon` alone it finds the noise for all rounds; with `noise_multiplier` alone the epsilon; with both,
+        epsilon is the budget and the run ends at the last round that it affords.
+        """
+        request = Request(**keys)
+        shares = Shares(request.threshold, request.colluders, request.floor, _cohort_cap(request))
+        delta = request.delta * (1 - RESERVE)
+        noise = request.noise_multiplier
+        if noise is None:
+            budget = request.epsilon or 0.0
+            noise = accounts.noise_multiplier(
+                budget, lambda z: _events(request, shares, z, request.rounds), delta=delta, accountant=request.accountant
+            )
+        rounds = _affordable(request, shares, noise, delta)
+        epsilon = accounts.epsilon(
+            _events(request, shares, noise, rounds), delta=delta, accountant=request.accountant
+        )
+        cap = participation_cap(
+            sample_rate=request.sample_rate,
+            rounds=rounds,
+            delta=request.delta,
+            epsilon=epsilon,
+            sampling=request.sampling,
+            wanted=request.max_participations,
+        )
+        server = [(noise, cap), *((event.noise_multiplier, event.rounds) for event in request.spent)]
+        solved = {
+            "request": request,
+            "noise_multiplier": noise,
+            "epsilon": epsilon,
+            "epsilon_server": accounts.epsilon_server(server, delta=delta, accountant=request.accountant),
+            "rounds": rounds,
+            "max_participations": cap,
+            "shares": shares,
+            "grid": _solve_grid(request, shares, noise, rounds, epsilon),
+        }
+        return cls(**solved, seal=_seal(solved))
+
+    # What a client does.
+
+    def protect(
+        self,
+        message: Vector | NDArray[np.int8],
+        *,
+        cohort: int,
+        randomness: Randomness,
+        clip_norm: float | None = None,
+    ) -> NDArray[Any]:
+        """Return what the client sends: words below 2^bits, each a discrete Gaussian around the clipped message.
+
+        `cohort` is the number of clients of this round, as the client itself counted them; `clip_norm` is the round's, and
+        needed under adaptive clipping only.
+
+        Guarantee: the shares of any survivors that `recover` accepts, less the colluders', add up to noise of
+        `noise_multiplier` clip norms (after the rounding width), and the message moves the sum by at most one.
+        """
+        self._check_randomness(randomness)
+        self.shares.check(cohort, cohort)
+        request = self.request
+        expected = np.int8 if request.form == "ballots" else np.float32
+        if message.shape != (request.length,) or message.dtype != expected:
+            raise InputError(
+                f"a message of {request.length} {expected.__name__} values was expected, got {message.dtype} {message.shape}"
+            )
+        norm = self._clip_norm(clip_norm)
+        if self.grid is None:
+            return Gaussian(self.stddev(norm) / math.sqrt(cohort)).protect(message, norm, randomness)
+        share = Fraction(self.grid.variance) / cohort
+        if request.form == "ballots":
+            return path.protect_ballots(
+                message, radius=self.grid.radius, share_variance=share, bits=self.grid.bits, randomness=randomness.bits()
+            )
+        return path.protect_floats(
+            message,
+            clip_norm=norm,
+            radius=self.update_radius,
+            precision=self.grid.precision,
+            extra=() if self.adaptive is None else (self._count_centre(message, norm),),
+            share_variance=share,
+            bits=self.grid.bits,
+            randomness=randomness.bits(),
+        )
+
+    # What the server does.
+
+    def draw_cohort(self, draws: Counts, rng: Generator) -> Cohort:
+        """Return the next cohort; `draws` counts how often each client was drawn so far (zeros at first)."""
+        request = self.request
+        if draws.shape != (request.clients,):
+            raise InputError(f"draws must count {request.clients} clients, got shape {draws.shape}")
+        return draw_cohort(
+            draws,
+            sampling=request.sampling,
+            sample_rate=request.sample_rate,
+            size=request.cohort_size,
+            cohort_cap=self.shares.cap,
+            max_participations=self.max_participations,
+            rng=rng,
+        )
+
+    def recover(
+        self,
+        total: NDArray[Any],
+        *,
+        cohort: int,
+        survivors: int,
+        randomness: Randomness,
+        clip_norm: float | None = None,
+        round_: int | None = None,
+    ) -> Release:
+        """Return the noisy sum of `survivors` messages of a cohort, and the clip norm of the next round.
+
+        Guarantee: raises when too few survived for the noise to be complete. The noise of those who dropped out is made
+        up by the server, so that what is published has the same noise whoever came: it tells nothing about the cohort.
+        """
+        self._check_randomness(randomness)
+        self.shares.check(cohort, survivors, round_=round_)
+        norm = self._clip_norm(clip_norm)
+        missing = Fraction(cohort - survivors, cohort) if cohort else Fraction(1)
+        if self.grid is None:
+            sums = np.asarray(total, np.float32)
+            if missing:
+                sums = Gaussian(self.stddev(norm) * math.sqrt(missing)).add(sums, randomness)
+            return Release(sums, norm)
+        if total.shape != (self.word_length,):
+            raise InputError(f"a total of {self.word_length} words was expected, got shape {total.shape}")
+        words = np.ascontiguousarray(total, np.uint32)
+        if missing:
+            words = path.add_noise(words, Fraction(self.grid.variance) * missing, self.grid.bits, randomness.bits())
+        sums = path.to_floats(words, step=self.step(norm), bits=self.grid.bits)
+        if self.adaptive is None:
+            return Release(sums, norm)
+        count = float(sums[-1]) / self.step(norm) / self._count_scale
+        return Release(sums[:-1], self.adaptive.next_norm(norm, count, self.expected_cohort))
+
+    # What it is.
+
+    @property
+    def bits(self) -> int | None:
+        """Return the bits of one word, or None for floats in simulation."""
+        return None if self.grid is None else self.grid.bits
+
+    @property
+    def word_length(self) -> int:
+        """Return how many words a client sends; adaptive clipping adds one."""
+        return self.request.length + (0 if self.adaptive is None else 1)
+
+    @property
+    def expected_cohort(self) -> float:
+        """Return the public number by which the server divides."""
+        return self.request.sample_rate * self.request.clients
+
+    @property
+    def cohort_cap(self) -> int:
+        """Return the largest cohort."""
+        return self.shares.cap
+
+    @property
+    def wrap_probability(self) -> float:
+        """Bound the probability that any coordinate of one round's sum wraps around the modulus."""
+        return 0.0 if self.grid is None else self.grid.wrap_probability
+
+    @cached_property
+    def adaptive(self) -> Adaptive | None:
+        """Return the adaptive clipping, if that is how S is found."""
+        request = self.request
+        if request.clipping != "adaptive":
+            return None
+        return Adaptive(request.count_noise, request.clip_quantile, request.clip_lr)
+
+    @cached_property
+    def update_noise_multiplier(self) -> float:
+        """Return the noise on the update itself, in clip norms; above `noise_multiplier` when a count shares the budget."""
+        return self.noise_multiplier if self.adaptive is None else self.adaptive.update_noise_multiplier(self.noise_multiplier)
+
+    @property
+    def update_radius(self) -> float:
+        """Return the clip norm in grid steps."""
+        if self.grid is None:
+            return 0.0
+        return self.grid.radius * self.noise_multiplier / self.update_noise_multiplier
+
+    def step(self, clip_norm: float | None = None) -> float:
+        """Return the grid step in the message's units."""
+        return self._clip_norm(clip_norm) / self.update_radius if self.grid is not None else 0.0
+
+    def stddev(self, clip_norm: float | None = None) -> float:
+        """Return the standard deviation of the noise on a round's released sum, in the message's units."""
+        if self.grid is None:
+            return self.noise_multiplier * self._clip_norm(clip_norm) * math.sqrt(self.shares.excess)
+        return math.sqrt(self.grid.variance) * self.step(clip_norm)
+
+    def events(self, rounds: int | None = None) -> list[Event]:
+        """Return the accounting events of the first `rounds` rounds, with what was spent before."""
+        return _events(self.request, self.shares, self.noise_multiplier, self.rounds if rounds is None else rounds)
+
+    def epsilon_after(self, rounds: int) -> float:
+        """Return epsilon after some of the rounds."""
+        in_range("rounds", rounds, low=0, high=self.rounds)
+        if rounds == 0:
+            return accounts.epsilon(self.request.spent, delta=self.request.delta, accountant=self.request.accountant)
+        return self.epsilon if rounds == self.rounds else self._curve[rounds - 1]
+
+    def digest(self) -> str:
+        """Return a fingerprint of everything that bears on privacy; the ledger keeps it."""
+        return self.seal
+
+    def describe(self) -> dict[str, Any]:
+        """Return what `sottovoce plan` prints and `summary.json` keeps."""
+        request = self.request
+        return {
+            "mechanism": request.mechanism,
+            "private": request.deployment,
+            "note": "private" if request.deployment else "simulated: not private",
+            "accountant": request.accountant,
+            "sampling": request.sampling,
+            "sample_rate": request.sample_rate,
+            "rounds": self.rounds,
+            "rounds_asked": request.rounds,
+            "delta": request.delta,
+            "noise_multiplier": self.noise_multiplier,
+            "epsilon": self.epsilon,
+            "epsilon_against": "anyone who does not know who was sampled",
+            "epsilon_server": self.epsilon_server,
+            "max_participations": self.max_participations,
+            "cohort_cap": self.shares.cap,
+            "clipping": request.clipping,
+            "clip_norm": request.clip_norm,
+            "noise_stddev": self.stddev(),
+            "bits_per_coordinate": self.bits,
+            "wrap_probability": self.wrap_probability,
+            "unsafe": list(request.unsafe),
+        }
+
+    @cached_property
+    def _curve(self) -> list[float]:
+        *before, each = self.events()
+        delta = self.request.delta * (1 - RESERVE)
+        curve = accounts.epsilons_by_round(before, each, delta=delta, accountant=self.request.accountant)
+        return [min(value, self.epsilon) for value in curve]
+
+    @property
+    def _count_scale(self) -> float:
+        """Return the grid steps that one whole count takes: its noise is the updates', z_u R steps, so that is sigma_b."""
+        if self.adaptive is None:
+            return 0.0
+        return self.update_noise_multiplier * self.update_radius / self.adaptive.count_stddev
+
+    def _count_centre(self, message: Vector, clip_norm: float) -> float:
+        from sottovoce.privacy.clipping import norm
+
+        return self._count_scale * (0.5 if norm(message) <= clip_norm else -0.5)
+
+    def _clip_norm(self, clip_norm: float | None) -> float:
+        if clip_norm is None or clip_norm == self.request.clip_norm:
+            return self.request.clip_norm
+        if self.adaptive is None:
+            raise PrivacyError(
+                f"clip_norm is {self.request.clip_norm:g} in every round of this plan, got {clip_norm:g}; "
+                "only adaptive clipping may change it"
+            )
+        in_range("clip_norm", clip_norm, low=0, open_low=True)
+        return clip_norm
+
+    def _check_randomness(self, randomness: Randomness) -> None:
+        if self.request.deployment and randomness.repeatable:
+            raise PrivacyError("noise in a deployment must come from the operating system, not from a seed")
+
+
+def _events(request: Request, shares: Shares, noise: float, rounds: int) -> list[Event]:
+    capped = request.sampling == "poisson" and shares.cap < request.clients
+    event = Event(
+        noise_multiplier=noise,
+        sample_rate=request.sample_rate,
+        rounds=rounds,
+        sampling=request.sampling,
+        cohort_cap=shares.cap if capped else None,
+        clients=request.clients if capped else None,
+    )
+    return [*request.spent, event]
+
+
+def _cohort_cap(request: Request) -> int:
+    if request.sampling == "fixed":
+        return request.cohort_size
+    if request.cohort_cap is not None:
+        return min(request.clients, request.cohort_cap)
+    from scipy.stats import binom
+
+    worst = math.exp(min(700.0, request.epsilon if request.epsilon is not None else 5.0))
+    tail = RARE_CUT * request.delta / (request.rounds * (1 + worst))
+    if tail < 1e-250:
+        return request.clients
+    return min(request.clients, max(1, int(binom.isf(tail, request.clients, request.sample_rate))))
+
+
+def _affordable(request: Request, shares: Shares, noise: float, delta: float) -> int:
+    """Return how many of the rounds asked for the budget affords."""
+    if request.epsilon is None or request.noise_multiplier is None:
+        return request.rounds
+
+    def fits(rounds: int) -> bool:
+        events = _events(request, shares, noise, rounds)
+        return accounts.epsilon(events, delta=delta, accountant=request.accountant) <= (request.epsilon or 0.0)
+
+    if fits(request.rounds):
+        return request.rounds
+    if not fits(1):
+        one = accounts.epsilon(_events(request, shares, noise, 1), delta=delta, accountant=request.accountant)
+        raise PrivacyError(
+            f"epsilon must be at least {one:.4g} for one round at noise multiplier {noise:g}, got {request.epsilon:g}; "
+            "raise epsilon or noise_multiplier"
+        )
+    low, high = 1, request.rounds
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _solve_grid(request: Request, shares: Shares, noise: float, rounds: int, epsilon: float) -> Grid | None:
+    if request.mechanism == "gaussian":
+        return None
+    extra = 1 if request.clipping == "adaptive" else 0
+    slack = 0.1 * RESERVE * request.delta / (rounds * (1 + math.exp(min(700.0, epsilon))))
+    return solve_grid(
+        noise_multiplier=noise,
+        shares=shares,
+        length=request.length + extra,
+        form=request.form,
+        max_slack=min(1e-18, slack),
+        step_one=request.grid == "papers",
+        bits=request.bits,
+    )
+
+
+def _seal(parts: dict[str, Any]) -> str:
+    plain = {key: asdict(value) if hasattr(value, "__dataclass_fields__") else value for key, value in parts.items()}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()

@@ -1,0 +1,168 @@
+"""Say what a private run asks for, and refuse what cannot be private."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+from sottovoce.core.errors import InputError, PrivacyError
+from sottovoce.core.validate import in_range, one_of
+from sottovoce.privacy.events import ACCOUNTANTS, SAMPLINGS, Accountant, Event, Sampling
+from sottovoce.privacy.grid import Form
+
+__all__ = ["CLIPPINGS", "MECHANISMS", "Clipping", "Mechanism", "Request"]
+
+Clipping = Literal["fixed", "public", "adaptive", "private"]
+Mechanism = Literal["discrete-gaussian", "gaussian"]
+CLIPPINGS: tuple[Clipping, ...] = ("fixed", "public", "adaptive", "private")
+MECHANISMS: tuple[Mechanism, ...] = ("discrete-gaussian", "gaussian")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """Hold the keys of a private run as the user gives them; every one is checked.
+
+    `threshold` 1 means that no client may drop out; secure aggregation's floor(2n/3) + 1 is `threshold` 2/3. `clipping`
+    says where `clip_norm` comes from: the config (fixed), public updates (public), a start that adapts (adaptive), or the
+    clients' own norms (private, which needs `unsafe_clip_norm`). `spent` are releases before round 1, such as a vote.
+    """
+
+    clients: int
+    sample_rate: float
+    rounds: int
+    delta: float
+    length: int
+    epsilon: float | None = None
+    noise_multiplier: float | None = None
+    clip_norm: float = 0.0  # ballots: sqrt(length), which is what signs weigh
+    sampling: Sampling = "poisson"
+    accountant: Accountant = "pld"
+    mechanism: Mechanism = "discrete-gaussian"
+    form: Form = "floats"
+    clipping: Clipping = "fixed"
+    clip_quantile: float = 0.5
+    clip_lr: float = 0.2
+    count_stddev: float | None = None  # None: a twentieth of the expected cohort (Andrew et al. 2021)
+    weighting: Literal["equal", "size"] = "equal"
+    threshold: float = 1.0
+    colluders: int = 0
+    cohort_cap: int | None = None
+    cohort_floor: int | None = None
+    max_participations: int | None = None
+    grid: Literal["solved", "papers"] = "solved"
+    bits: int | None = None
+    spent: tuple[Event, ...] = ()
+    deployment: bool = False
+    noise_seed: int | None = None
+    unsafe_delta: bool = False
+    unsafe_clip_norm: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sample_rate", float(self.sample_rate))
+        in_range("clients", self.clients, low=1)
+        in_range("sample_rate", self.sample_rate, low=0, open_low=True, high=1)
+        in_range("rounds", self.rounds, low=1, high=10**7)
+        in_range("length", self.length, low=1)
+        in_range("delta", self.delta, low=0, high=1, open_low=True, open_high=True)
+        if self.epsilon is not None:
+            in_range("epsilon", self.epsilon, low=0, open_low=True, high=1e4)
+        if self.noise_multiplier is not None:
+            in_range("noise_multiplier", self.noise_multiplier, low=0.01, high=1e5)
+        one_of("sampling", self.sampling, SAMPLINGS)
+        one_of("accountant", self.accountant, ACCOUNTANTS)
+        one_of("mechanism", self.mechanism, MECHANISMS)
+        one_of("clipping", self.clipping, CLIPPINGS)
+        one_of("form", self.form, ("floats", "ballots"))
+        one_of("weighting", self.weighting, ("equal", "size"))
+        one_of("grid", self.grid, ("solved", "papers"))
+        self._check_budget()
+        self._check_clipping()
+        self._check_noise()
+        self._check_cohort()
+
+    @property
+    def cohort_size(self) -> int:
+        """Return the size of a fixed cohort."""
+        return max(1, round(self.sample_rate * self.clients))
+
+    @property
+    def floor(self) -> int:
+        """Return the smallest cohort that is opened."""
+        if self.cohort_floor is not None:
+            return self.cohort_floor
+        if self.sampling == "fixed":
+            return self.cohort_size
+        if self.colluders == 0:
+            return 1
+        from scipy.stats import binom
+
+        return max(1, int(binom.ppf(1e-6, self.clients, self.sample_rate)))
+
+    @property
+    def count_noise(self) -> float:
+        """Return the standard deviation of adaptive clipping's count."""
+        return self.count_stddev if self.count_stddev is not None else self.sample_rate * self.clients / 20
+
+    @property
+    def unsafe(self) -> tuple[str, ...]:
+        """Name the unsafe keys that are in use, to be printed."""
+        return tuple(name for name in ("unsafe_delta", "unsafe_clip_norm") if getattr(self, name))
+
+    def _check_budget(self) -> None:
+        if self.epsilon is None and self.noise_multiplier is None:
+            raise InputError("a private run needs epsilon or noise_multiplier")
+        if self.delta > 1 / self.clients and not self.unsafe_delta:
+            raise PrivacyError(
+                f"delta must be at most 1 / clients = {1 / self.clients:.3g}, got {self.delta:g}: a larger one allows to "
+                "publish somebody's data outright; lower it or set unsafe_delta"
+            )
+
+    def _check_clipping(self) -> None:
+        if self.form == "ballots":
+            if self.clipping != "fixed":
+                raise InputError(f"signs weigh sqrt(length) and need no clipping, got clipping {self.clipping!r}")
+            weight = self.length**0.5
+            if self.clip_norm not in (0.0, weight):
+                raise InputError(f"clip_norm of signs is sqrt(length) = {weight:.6g}, got {self.clip_norm:g}; leave it out")
+            object.__setattr__(self, "clip_norm", weight)
+        in_range("clip_norm", self.clip_norm, low=0, open_low=True, high=1e30)
+        if self.clipping == "private" and not self.unsafe_clip_norm:
+            raise PrivacyError(
+                "clip_norm from the clients' own norms is not private; use fixed, public or adaptive clipping, "
+                "or set unsafe_clip_norm"
+            )
+        if self.weighting != "equal":
+            raise PrivacyError(
+                "weighting by data size after clipping changes what one client may weigh; a private run weighs every "
+                "client equally"
+            )
+        in_range("clip_quantile", self.clip_quantile, low=0, high=1)
+        in_range("clip_lr", self.clip_lr, low=0, open_low=True)
+
+    def _check_noise(self) -> None:
+        if self.deployment and self.noise_seed is not None:
+            raise PrivacyError("noise in a deployment must come from the operating system; remove the seed of the noise")
+        if self.deployment and self.mechanism == "gaussian":
+            raise PrivacyError(
+                "the continuous Gaussian leaks through floating point (Mironov 2012) and is for simulation only; "
+                "use discrete-gaussian"
+            )
+        if self.mechanism == "gaussian" and (self.form == "ballots" or self.clipping == "adaptive"):
+            raise InputError("the continuous Gaussian is for comparing float schemes with a given clip_norm only")
+        if self.grid == "papers" and self.form != "ballots":
+            raise InputError("the papers' grid of step 1 is for signs only")
+
+    def _check_cohort(self) -> None:
+        if self.sampling == "fixed":
+            if self.cohort_cap is not None or self.cohort_floor is not None:
+                raise InputError("cohort_cap and cohort_floor are for poisson sampling; a fixed cohort has one size")
+            # The rate that is charged is that of the whole number of clients that is drawn.
+            object.__setattr__(self, "sample_rate", float(Fraction(self.cohort_size, self.clients)))
+        elif self.cohort_cap is not None:
+            in_range("cohort_cap", self.cohort_cap, low=1)
+            if self.cohort_cap < self.sample_rate * self.clients:
+                raise InputError(
+                    f"cohort_cap must be at least the expected cohort {self.sample_rate * self.clients:g}, "
+                    f"got {self.cohort_cap}"
+                )

@@ -1,0 +1,162 @@
+"""Draw accuracy against bytes and against rounds, readable without telling red from green."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final
+
+from sottovoce.report.runs import Run, label
+from sottovoce.report.units import human_bytes
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+__all__ = ["FIGURES", "PALETTE", "by_bytes", "by_round", "legend"]
+
+# Okabe and Ito's colours without black and yellow, so that every one stands out on white and on dark paper.
+PALETTE: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6BB1")
+# plotly's symbols, and the same shapes as SVG paths for the page's own legend.
+_SYMBOLS: Final = {
+    "circle": "M-3.5,0a3.5,3.5 0 1,0 7,0a3.5,3.5 0 1,0 -7,0Z",
+    "square": "M-3,-3H3V3H-3Z",
+    "diamond": "M0,-4.5L4.5,0L0,4.5L-4.5,0Z",
+    "triangle-up": "M0,-4L4,3H-4Z",
+    "cross": "M-4,-1.3H-1.3V-4H1.3V-1.3H4V1.3H1.3V4H-1.3V1.3H-4Z",
+    "triangle-down": "M0,4L4,-3H-4Z",
+}
+_GREY: Final = "#808080"
+
+Points = list[tuple[float, float, dict[str, Any]]]
+
+
+def by_bytes(runs: Sequence[Run]) -> Figure:
+    """Return accuracy against the bytes that all clients together have sent up to then."""
+    metric = _metric(runs)
+    series = [_points(run, metric, _bytes_so_far(run)) for run in runs]
+    ends = [points[-1][0] for points in series if points and points[-1][0] > 0]
+    figure = _draw(runs, series, metric, "bytes sent by all clients together, up to that round")
+    if ends and max(ends) > 10 * min(ends):
+        low = min(points[0][0] for points in series if points and points[0][0] > 0)
+        figure.update_xaxes(type="log", tickvals=_decades(low, max(ends)), ticktext=_names(_decades(low, max(ends))))
+    else:
+        figure.update_xaxes(rangemode="tozero", tickformat="~s", ticksuffix="B")
+    return figure
+
+
+def by_round(runs: Sequence[Run]) -> Figure:
+    """Return accuracy against rounds."""
+    metric = _metric(runs)
+    series = [_points(run, metric, [float(record["round"]) for record in run.rounds]) for run in runs]
+    figure = _draw(runs, series, metric, "round")
+    figure.update_xaxes(rangemode="tozero")
+    return figure
+
+
+def legend(runs: Sequence[Run]) -> list[tuple[str, str, bool, dict[str, str]]]:
+    """Return each run's name, colour, whether its line is dashed, and its mark as an SVG path and fill."""
+    return [
+        (name, color, dash != "solid", {"path": _SYMBOLS[symbol], "fill": "none" if hollow else color})
+        for name, (color, dash, symbol, hollow) in zip(label(runs), _styles(runs), strict=True)
+    ]
+
+
+FIGURES: Final[dict[str, tuple[str, Callable[[Sequence[Run]], Any]]]] = {
+    "by-bytes": ("Accuracy for the bytes sent", by_bytes),
+    "by-round": ("Accuracy by round", by_round),
+}
+
+
+def _metric(runs: Sequence[Run]) -> str:
+    """Choose balanced accuracy where every run has it, as the medical runs do."""
+    return "balanced_accuracy" if runs and all(run.evaluated("balanced_accuracy") for run in runs) else "accuracy"
+
+
+def _bytes_so_far(run: Run) -> list[float]:
+    return list(accumulate(float(record["bytes_up"]) for record in run.rounds))
+
+
+def _points(run: Run, metric: str, places: Sequence[float]) -> Points:
+    evaluated = {id(record) for record in run.evaluated(metric)}
+    return [
+        (place, float(record[metric]), record)
+        for place, record in zip(places, run.rounds, strict=True)
+        if id(record) in evaluated
+    ]
+
+
+def _draw(runs: Sequence[Run], series: Sequence[Points], metric: str, across: str) -> Figure:
+    from plotly.graph_objects import Figure, Scatter
+
+    figure = Figure()
+    for name, points, style in zip(label(runs), series, _styles(runs), strict=True):
+        color, dash, symbol, hollow = style
+        figure.add_trace(
+            Scatter(
+                x=[place for place, _, _ in points],
+                y=[value for _, value, _ in points],
+                # plotly reads <a> and <b> in names.
+                name=html.escape(name),
+                customdata=[[record["round"], human_bytes(place)] for place, _, record in points],
+                hovertemplate=(
+                    "%{y:.4f} in round %{customdata[0]}"
+                    + ("" if across == "round" else " after %{customdata[1]}")
+                    + "<extra>%{fullData.name}</extra>"
+                ),
+                mode="lines+markers",
+                line={"color": color, "width": 2, "dash": dash},
+                marker={"color": color, "size": 7, "symbol": f"{symbol}-open" if hollow else symbol},
+            )
+        )
+    axis = {"showline": True, "linecolor": _GREY, "ticks": "outside", "tickcolor": _GREY, "zeroline": False}
+    figure.update_layout(
+        template="none",
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"family": "system-ui, sans-serif", "size": 13},
+        margin={"l": 58, "r": 16, "t": 12, "b": 56},
+        xaxis={**axis, "title": {"text": across, "standoff": 10}, "gridcolor": "rgba(128,128,128,0.2)"},
+        yaxis={
+            **axis,
+            "title": {"text": metric.replace("_", " "), "standoff": 8},
+            "gridcolor": "rgba(128,128,128,0.2)",
+            "tickformat": ".2~f",
+        },
+        hovermode="closest",
+        showlegend=False,  # the page has one legend for all figures
+    )
+    if not any(series):
+        figure.add_annotation(
+            text="no round has been evaluated yet", showarrow=False, xref="paper", yref="paper", x=0.5, y=0.5
+        )
+    return figure
+
+
+def _styles(runs: Sequence[Run]) -> list[tuple[str, str, str, bool]]:
+    """Return colour, dash, symbol and hollowness of each run.
+
+    Where schemes tell the runs apart, a scheme and its private twin share a colour, and the twin is dashed and hollow.
+    """
+    kinds = [(run.scheme, run.private) for run in runs]
+    schemes = list(dict.fromkeys(run.scheme for run in runs))
+    told_apart = len(set(kinds)) == len(kinds)
+    styles = []
+    for index, run in enumerate(runs):
+        place = schemes.index(run.scheme) if told_apart else index
+        # Seven colours and six symbols: forty-two runs before two look the same.
+        symbol = list(_SYMBOLS)[place % len(_SYMBOLS)]
+        styles.append((PALETTE[place % len(PALETTE)], "dash" if run.private else "solid", symbol, run.private))
+    return styles
+
+
+def _decades(low: float, high: float) -> list[float]:
+    """Return 1, 2 and 5 times powers of ten, or the powers alone over a wide range, around low to high."""
+    exponents = range(len(str(int(low))) - 1, len(str(int(high))) + 1)
+    steps = (1,) if high > 1000 * low else (1, 2, 5)
+    ticks = [float(step * 10**exponent) for exponent in exponents for step in steps]
+    return [tick for tick in ticks if low / 2 <= tick <= high * 2]
+
+
+def _names(ticks: Sequence[float]) -> list[str]:
+    return [human_bytes(tick).replace(".00", "").replace(".0", "") for tick in ticks]

@@ -1,0 +1,150 @@
+"""Write one HTML file that explains a comparison and needs no network."""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sottovoce.core.errors import InputError
+from sottovoce.report.figures import FIGURES, legend
+from sottovoce.report.runs import Facts, Run, facts
+from sottovoce.report.tables import ADVERSARIES, Column, columns
+from sottovoce.report.units import ABSENT, human_bytes
+
+__all__ = ["page", "write_html"]
+
+
+def write_html(runs: Sequence[Run], path: Path) -> None:
+    """Write the report in one step: the old file or the whole new one, never a part."""
+    text = page(runs)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(None, "it is a folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise InputError(f"--html {path} cannot be written: {error.strerror}; choose another file") from None
+
+
+def page(runs: Sequence[Run]) -> str:
+    """Return the report as one page, with everything it needs inside."""
+    import jinja2
+    from plotly.offline import get_plotlyjs
+
+    records = facts(runs)
+    # Autoescape whatever the file is called; figures come as JSON in which plotly has already escaped "<" and "/".
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("sottovoce.report", "."),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html").render(
+        title=_title(runs),
+        lead=_lead(runs),
+        differences=_differences(runs),
+        highlights=_highlights(records),
+        headings=_headings(columns(records)),
+        columns=columns(records),
+        records=records,
+        legend=legend(runs),
+        figures=[(name, title, draw(runs).to_json(engine="json")) for name, (title, draw) in FIGURES.items()],
+        adversaries=ADVERSARIES,
+        details=_details(runs, records),
+        plotly=get_plotlyjs(),
+        unfinished=any(run.summary is None for run in runs),
+        any_private=any(run.private for run in runs),
+        all_private=all(run.private for run in runs),
+    )
+
+
+def _title(runs: Sequence[Run]) -> str:
+    sources = _words(str(run.table("data").get("source", "unknown data")) for run in runs)
+    return f"{len(runs)} run{'s' if len(runs) > 1 else ''} on {sources}"
+
+
+def _lead(runs: Sequence[Run]) -> list[tuple[str, str]]:
+    """Return what was compared, as terms and words."""
+
+    def told(table: str, key: str) -> str:
+        return _words(str(run.table(table).get(key, ABSENT)) for run in runs)
+
+    return [
+        ("schemes", _words(f"{run.scheme}{' (private)' if run.private else ''}" for run in runs)),
+        ("data", f"{told('data', 'source')}, {told('data', 'partition')} over {told('data', 'clients')} clients"),
+        ("model", told("model", "name")),
+        ("cohort", f"{told('cohort', 'sampling')} sampling at a rate of {told('cohort', 'sample_rate')}"),
+        ("rounds", told("experiment", "rounds")),
+        (
+            "local training",
+            f"{told('client', 'local_steps')} steps of batch {told('client', 'batch_size')}, "
+            f"{told('client', 'optimizer')}, learning rate {told('client', 'client_lr')}",
+        ),
+        ("seeds", told("experiment", "seed")),
+    ]
+
+
+def _differences(runs: Sequence[Run]) -> list[str]:
+    """Name the keys in which the experiments differ; names and engines do not change a result."""
+    keys = {(table, key) for run in runs for table, entries in run.tables.items() for key in entries}
+    return sorted(
+        f"{table}.{key}"
+        for table, key in keys - {("experiment", "name")}
+        if table not in ("engine", "sweep") and len({repr(run.table(table).get(key)) for run in runs}) > 1
+    )
+
+
+def _highlights(records: Sequence[Facts]) -> list[tuple[str, str, str]]:
+    """Return (what, value, whose) for the extremes of a comparison."""
+    chosen = []
+    if best := _extreme(records, "accuracy_best", largest=True):
+        chosen.append(("highest accuracy", f"{best['accuracy_best']:.4f}", f"{best['label']}, round {best['best_round']}"))
+    if least := _extreme(records, "bytes_up_per_client_round", largest=False):
+        amount = human_bytes(least["bytes_up_per_client_round"])
+        chosen.append(("fewest bytes up, per client and round", amount, str(least["label"])))
+    private = [record for record in records if record.get("private")]
+    if tightest := _extreme(private, "epsilon", largest=False):
+        chosen.append(("smallest epsilon against others", f"{tightest['epsilon']:.3g}", str(tightest["label"])))
+    return chosen if len(records) > 1 else []
+
+
+def _extreme(records: Sequence[Facts], key: str, *, largest: bool) -> Facts | None:
+    known = [record for record in records if isinstance(record.get(key), int | float) and math.isfinite(record[key])]
+    return (max if largest else min)(known, key=lambda record: float(record[key]), default=None)
+
+
+def _headings(chosen: Sequence[Column]) -> list[tuple[str, int]]:
+    """Return the upper line of the table's head: a group and how many columns it spans."""
+    spans: list[tuple[str, int]] = []
+    for column in chosen:
+        if spans and spans[-1][0] == column.group:
+            spans[-1] = (column.group, spans[-1][1] + 1)
+        else:
+            spans.append((column.group, 1))
+    return spans
+
+
+def _details(runs: Sequence[Run], records: Sequence[Facts]) -> list[dict[str, Any]]:
+    return [
+        {
+            "label": record["label"],
+            "status": record["status"],
+            "command": shlex.join(["sottovoce", "run", str(run.path / "config.toml"), "--out", f"{run.path}-again"]),
+            "config": run.config,
+            "failures": record.get("failures") or 0,
+            "public": record.get("public"),
+        }
+        for run, record in zip(runs, records, strict=True)
+    ]
+
+
+def _words(values: Any) -> str:
+    return ", ".join(dict.fromkeys(values))

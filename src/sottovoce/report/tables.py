@@ -1,0 +1,200 @@
+"""Lay runs out side by side: quality, privacy with its adversary, bytes, the papers' cost, time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from sottovoce.report.units import ABSENT, count, decimal, human_bytes, human_seconds, human_value
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["ADVERSARIES", "Column", "card", "columns", "grouped", "rows", "table"]
+
+Record = Mapping[str, Any]
+
+ADVERSARIES: Final = {
+    "epsilon": "outsiders and other clients",
+    "epsilon_server": "the server",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """Say what a column shows, under which heading, and when it is worth its place."""
+
+    key: str
+    group: str
+    title: str  # below its group
+    short: str  # alone, on a terminal
+    show: Callable[[Record], str]
+    optional: bool = False  # left out when no run has it
+    number: bool = True
+
+    @property
+    def full(self) -> str:
+        """Return the heading that needs no other."""
+        return f"{self.group}: {self.title}" if self.group else self.title
+
+
+def _metric(name: str) -> Callable[[Record], str]:
+    return lambda record: decimal(record.get(name))
+
+
+def _best(name: str) -> Callable[[Record], str]:
+    def show(record: Record) -> str:
+        value, round_ = decimal(record.get(f"{name}_best")), record.get("best_round")
+        return value if value == ABSENT or round_ is None else f"{value} ({round_})"
+
+    return show
+
+
+def _epsilon(name: str) -> Callable[[Record], str]:
+    def show(record: Record) -> str:
+        if not record.get("private"):
+            return "∞"  # the summary says null: no number bounds it
+        value = record.get(name)
+        return ABSENT if value is None else f"{value:.3g}" if isinstance(value, int | float) else str(value)
+
+    return show
+
+
+def _bytes(name: str) -> Callable[[Record], str]:
+    return lambda record: human_bytes(record.get(name))
+
+
+def _rounds(record: Record) -> str:
+    status, rounds = str(record.get("status", "finished")), count(record.get("rounds"))
+    return rounds if status == "finished" else f"{rounds}, {status}"
+
+
+_ACCURACY, _BALANCED, _AUROC, _EPSILON = "accuracy", "balanced accuracy", "AUROC", "epsilon against"
+_EACH, _TOTAL, _PAPER = "bytes per client and round", "bytes in total", "papers' formula, bytes per client"
+_RESULTS: Final = ("", _ACCURACY, _BALANCED, _AUROC, _EPSILON)
+
+_COLUMNS: Final = (
+    Column("label", "", "run", "run", lambda r: str(r.get("label") or r.get("name") or ABSENT), number=False),
+    Column("scheme", "", "scheme", "scheme", lambda r: str(r.get("scheme") or ABSENT), number=False),
+    Column("private", "", "private", "private", lambda r: "yes" if r.get("private") else "no", number=False),
+    Column("rounds", "", "rounds", "rounds", _rounds),
+    Column("accuracy_best", _ACCURACY, "best (round)", "best (round)", _best("accuracy")),
+    Column("accuracy_final", _ACCURACY, "final", "final", _metric("accuracy_final")),
+    Column("balanced_accuracy_best", _BALANCED, "best", "balanced", _metric("balanced_accuracy_best"), optional=True),
+    Column("balanced_accuracy_final", _BALANCED, "final", "final", _metric("balanced_accuracy_final"), optional=True),
+    Column("auroc_best", _AUROC, "best", "AUROC", _metric("auroc_best"), optional=True),
+    Column("auroc_final", _AUROC, "final", "final", _metric("auroc_final"), optional=True),
+    Column("epsilon", _EPSILON, ADVERSARIES["epsilon"], "ε others", _epsilon("epsilon")),
+    Column("epsilon_server", _EPSILON, ADVERSARIES["epsilon_server"], "ε server", _epsilon("epsilon_server")),
+    Column("delta", _EPSILON, "at delta", "δ", lambda r: count(r.get("delta")), optional=True),
+    Column("bytes_up_per_client_round", _EACH, "up", "up/round", _bytes("bytes_up_per_client_round")),
+    Column("bytes_down_per_client_round", _EACH, "down", "down/round", _bytes("bytes_down_per_client_round")),
+    Column("bytes_setup_per_client", "set-up", "once a client", "set-up", _bytes("bytes_setup_per_client")),
+    Column("bytes_up_total", _TOTAL, "up", "up total", _bytes("bytes_up_total")),
+    Column("bytes_down_total", _TOTAL, "down", "down total", _bytes("bytes_down_total")),
+    Column("paper_cost_up_bytes", _PAPER, "up", "paper up", _bytes("paper_cost_up_bytes")),
+    Column("paper_cost_down_bytes", _PAPER, "down", "paper down", _bytes("paper_cost_down_bytes")),
+    Column("joules_per_client", "cost", "joules a client", "joules", lambda r: count(r.get("joules_per_client")), True),
+    Column("seconds", "cost", "time", "time", lambda r: human_seconds(r.get("seconds"))),
+)
+
+_RESULT_NOTE: Final = (
+    "best (round): accuracy of the best evaluated round; ε others: against outsiders and other clients; "
+    "ε server: against the server; ∞: not private"
+)
+_COST_NOTE: Final = (
+    "up/round, down/round: bytes serialised per client and round; set-up: once a client; total: all clients and rounds; "
+    "paper: the papers' formula, per client at the best round"
+)
+
+
+def columns(records: Sequence[Record]) -> list[Column]:
+    """Return the columns that these runs need."""
+    chosen = [c for c in _COLUMNS if not c.optional or any(record.get(c.key) is not None for record in records)]
+    if all(record.get("scheme") == record.get("label") for record in records):
+        chosen = [column for column in chosen if column.key != "scheme"]
+    return chosen
+
+
+def rows(records: Sequence[Record]) -> list[dict[str, str]]:
+    """Return one row a run, every value as text under its key."""
+    chosen = columns(records)
+    return [{column.key: column.show(record) for column in chosen} for record in records]
+
+
+def table(records: Sequence[Record], width: int) -> list[Table]:
+    """Return one table if it fits `width` characters, else one for what came out and one for what it cost."""
+    chosen = columns(records)
+    if _natural_width(chosen, records) <= width:
+        return [_table(chosen, records, f"{_RESULT_NOTE}\n{_COST_NOTE}")]
+    results = [column for column in chosen if column.group in _RESULTS]
+    costs = [column for column in chosen if column not in results]
+    return [_table(results, records, _RESULT_NOTE), _table([chosen[0], *costs], records, _COST_NOTE)]
+
+
+def card(record: Record) -> Table:
+    """Return one run as a list of what it did and what it cost."""
+    return _pairs({column.full: column.show(record) for column in columns([record])})
+
+
+_PREFIXES: Final = (
+    (("bytes_", "paper_cost_", "bits_"), "bytes"),
+    (("private", "epsilon", "delta", "noise_", "clip", "accountant", "secure"), "privacy"),
+    (("seconds", "joules"), "time and energy"),
+)
+
+
+def grouped(record: Record) -> Table:
+    """Return any record as keys and values, grouped by what the keys begin with; nested records are flattened."""
+    groups: dict[str, dict[str, str]] = {"experiment": {}, **{title: {} for _, title in _PREFIXES}}
+    for key, value in _flat(record):
+        title = next((name for starts, name in _PREFIXES if key.startswith(starts)), "experiment")
+        if key.startswith("epsilon") and value is None and record.get("private") is False:
+            groups[title][key] = "∞"
+        else:
+            groups[title][key] = human_value(key, value)
+    return _pairs(*(group for group in groups.values() if group))
+
+
+def _flat(record: Record, before: str = "") -> list[tuple[str, Any]]:
+    pairs: list[tuple[str, Any]] = []
+    for key, value in record.items():
+        name = f"{before}{key}"
+        inner = value._asdict() if hasattr(value, "_asdict") else value  # a named tuple
+        pairs += _flat(inner, f"{name}.") if isinstance(inner, Mapping) else [(name, value)]
+    return pairs
+
+
+def _pairs(*groups: Mapping[str, str]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(show_header=False, box=None, pad_edge=False)
+    drawn.add_column(style="dim")
+    drawn.add_column(overflow="fold")
+    for index, group in enumerate(groups):
+        if index:
+            drawn.add_row("", "")
+        for key, value in group.items():
+            drawn.add_row(Text(key), Text(value))
+    return drawn
+
+
+def _table(chosen: Sequence[Column], records: Sequence[Record], caption: str) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption=Text(caption), caption_justify="left")
+    for column in chosen:
+        # Text, not str: a run may be called "[red]".
+        drawn.add_column(Text(column.short), justify="right" if column.number else "left", overflow="fold")
+    for record in records:
+        drawn.add_row(*(Text(column.show(record)) for column in chosen))
+    return drawn
+
+
+def _natural_width(chosen: Sequence[Column], records: Sequence[Record]) -> int:
+    """Return the width at which nothing is folded; three blanks stand between columns."""
+    return sum(3 + max(len(column.short), *(len(column.show(record)) for record in records)) for column in chosen)

@@ -1,0 +1,203 @@
+"""Play a client whose keys live for a session: one set-up, then three phases a round instead of five.
+
+At set-up each pair of clients agrees on two chain keys, and the X25519 keys are forgotten. In a round
+
+    pair mask = HKDF(mask chain, round),   chain = HKDF(chain)      so earlier masks cannot be had from later state
+    seed      = fresh, its shares sealed under the share chains and sent along with the masked vector
+
+A session's masking key, opened for a dropout, would open all earlier vectors of that client, whose seeds the server has.
+So no secret of the session is ever shared or opened: survivors tell the one round's pair mask that they share with each
+client that dropped. That is also what this mode gives up: if anybody dropped before its vector came, then every
+survivor must answer the unmask request, or the round is aborted.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import final
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from sottovoce.core import wire
+from sottovoce.core.errors import InputError, SecAggError, WireError
+from sottovoce.core.wire import Buffer, Words
+from sottovoce.secagg import agreement, keylist, masks, messages, primitives, shamir
+from sottovoce.secagg.primitives import KEY, Entropy
+from sottovoce.secagg.session import Session
+from sottovoce.secagg.terms import check_quorum, check_words, pair_mask, pair_sign, self_mask
+
+__all__ = ["StandingClient"]
+
+
+@dataclass(frozen=True)
+class _Chains:
+    """Hold what two clients share from `round` on, and nothing that would open an earlier round."""
+
+    round: int
+    masks: dict[int, bytes]  # by client id
+    shares: dict[int, bytes]
+
+    def advance(self, round_: int) -> _Chains:
+        """Return the chains as they stand at a later round."""
+        ahead = range(self.round, round_)
+        return _Chains(round_, _turn(self.masks, ahead), _turn(self.shares, ahead))
+
+
+@dataclass(frozen=True)
+class _Round:
+    """Hold the secrets of one round, by place in its cohort."""
+
+    session: Session
+    me: int
+    pairs: dict[int, bytes]  # keys of the masks shared with peers
+    opening: dict[int, bytes]  # keys under which peers seal shares of their seeds
+    shares: dict[int, bytes]  # of the survivors' seeds
+    survivors: frozenset[int] = field(default=frozenset())
+
+
+@final
+class StandingClient:
+    """Enrol once (`advertise`, `enrol`), then take part in rounds (`mask`, `consistency`, `unmask`) in rising order.
+
+    Guarantee: as for `Client`, round by round; whoever later seizes the client's state learns nothing of earlier rounds.
+    """
+
+    def __init__(self, session: Session, client: int, signing_key: bytes, entropy: Entropy = os.urandom) -> None:
+        if session.key_life != "session":
+            raise InputError("this client takes a session whose keys live for the session; see Client")
+        if primitives.verifying_key(signing_key) != session.keys.get(client):
+            raise InputError(f"client {client}: the signing key is not the one registered for it")
+        self.session = session
+        self.client = client
+        self._signing_key = signing_key
+        self._entropy = entropy
+        self._phase: str | None = "advertise"
+        self._private: tuple[bytes, bytes] | None = None
+        self._chains = _Chains(session.round, {}, {})
+        self._round: _Round | None = None
+
+    @property
+    def phase(self) -> str | None:
+        """Name the phase that comes next."""
+        return self._phase
+
+    def advertise(self) -> bytes:
+        """Draw the session's key pairs and return the signed public keys."""
+        self._expect("advertise")
+        private = (self._entropy(KEY), self._entropy(KEY))
+        public = b"".join(map(primitives.mask_public, private))
+        reply = messages.seal_reply(self.session, "advertise", self.client, public, self._signing_key)
+        self._private, self._phase = private, "share"
+        return reply
+
+    def enrol(self, payload: Buffer) -> None:
+        """Verify the peers' keys, agree on the chains with each and forget the private keys."""
+        self._expect("share")
+        if self._private is None:
+            raise SecAggError(f"client {self.client}: there are no keys to enrol with")
+        around = self.session.around(self.session.position(self.client))
+        limit = messages.set_size(self.session) + keylist.ENTRY * len(around)
+        body = messages.open_request(self.session, "share", self.client, payload, limit)
+        sharing, masking = map(X25519PrivateKey.from_private_bytes, self._private)
+        own = (sharing.public_key().public_bytes_raw(), masking.public_key().public_bytes_raw())
+        peers = keylist.read_keys(self.session, body, around, own)
+        ids = {self.session.clients[peer]: keys for peer, keys in peers.items()}
+        mask_secrets = {client: primitives.agree(masking, keys.masking) for client, keys in ids.items()}
+        share_secrets = {client: primitives.agree(sharing, keys.sharing) for client, keys in ids.items()}
+        self._chains = _Chains(self.session.round, mask_secrets, share_secrets).advance(self.session.round + 1)
+        self._private, self._phase = None, "mask"
+
+    def mask(self, round_: int, words: Words) -> bytes:
+        """Return the words under every mask of a later round, and shares of the seed sealed for each peer."""
+        if self._phase not in ("mask", "consistency", "unmask") or round_ < self._chains.round:
+            raise SecAggError(f"client {self.client}: round {round_} is over, or comes before enrolment")
+        session = self.session.for_round(round_, (self.client, *self._chains.masks))
+        check_words(session, words)
+        me = session.position(self.client)
+        chains = self._chains.advance(round_)
+        peers = {session.position(client): client for client in chains.masks}
+        pairs = {peer: pair_mask(session, chains.masks[client], me, peer) for peer, client in peers.items()}
+        sealing = {peer: _share_key(session, chains.shares[client], me, peer) for peer, client in peers.items()}
+        opening = {peer: _share_key(session, chains.shares[client], peer, me) for peer, client in peers.items()}
+        seed = self._entropy(KEY)
+        points = range(1, len(session.clients) + 1)
+        shares = shamir.split([int.from_bytes(seed, "little")], session.degree.threshold, points, self._entropy)
+        sealed = [
+            primitives.encrypt(sealing[peer], shamir.write_share(shares[peer + 1][0]), _info(session, me, peer))
+            for peer in sorted(peers)
+        ]
+        total = masks.new_sum(session.length, session.bits, words)
+        masks.add_mask(total, self_mask(session, seed, me), +1)
+        for peer, key in pairs.items():
+            masks.add_mask(total, key, pair_sign(me, peer))
+        frame = wire.pack(masks.reduce(total, session.bits), session.bits)
+        body = b"".join((primitives.commit(seed), *sealed, frame))
+        reply = messages.seal_reply(session, "mask", self.client, body, self._signing_key)
+        self._chains = chains.advance(round_ + 1)
+        self._round = _Round(session, me, pairs, opening, {me: shamir.write_share(shares[me + 1][0])})
+        self._phase = "consistency"
+        return reply
+
+    def consistency(self, payload: Buffer) -> bytes:
+        """Check the survivors, open the shares of their seeds and return a signature of them."""
+        now = self._running("consistency")
+        size = messages.set_size(now.session)
+        limit = size + messages.SINGLE * len(now.pairs)
+        body = messages.open_request(now.session, "consistency", self.client, payload, limit)
+        survivors = frozenset(messages.read_set(now.session, body[:size]))
+        check_quorum(now.session, len(survivors), "survivors")
+        peers = sorted(survivors - {now.me})
+        if now.me not in survivors:
+            raise SecAggError("the survivors leave this client out")
+        if body.nbytes != size + messages.SINGLE * len(peers):
+            raise WireError(f"share list of {len(peers)} survivors has {body.nbytes} bytes")
+        shares = dict(now.shares)
+        for index, peer in enumerate(peers):
+            start = size + index * messages.SINGLE
+            sealed = bytes(body[start : start + messages.SINGLE])
+            shares[peer] = primitives.decrypt(now.opening[peer], sealed, _info(now.session, peer, now.me))
+            shamir.read_share(shares[peer])
+        digest = agreement.survivors_hash(now.session, survivors)
+        reply = messages.seal_reply(now.session, "consistency", self.client, digest, self._signing_key)
+        self._round = _Round(now.session, now.me, now.pairs, {}, shares, survivors)
+        self._phase = "unmask"
+        return reply
+
+    def unmask(self, payload: Buffer) -> bytes:
+        """Return, for each peer, a share of its seed if it survived or the pair's mask key if not; forget the round."""
+        now = self._running("unmask")
+        limit = agreement.unmask_size(now.session)
+        body = messages.open_request(now.session, "unmask", self.client, payload, limit)
+        owners = range(len(now.session.clients))
+        agreement.check_unmask(now.session, body, me=now.me, survivors=now.survivors, owners=owners)
+        told = [now.shares[owner] if owner in now.survivors else now.pairs[owner] for owner in owners]
+        reply = messages.seal_reply(now.session, "unmask", self.client, b"".join(told), self._signing_key)
+        self._round, self._phase = None, "mask"
+        return reply
+
+    def _expect(self, phase: str) -> None:
+        if self._phase != phase:
+            raise SecAggError(f"client {self.client}: {phase} is not next, {self._phase or 'nothing'} is")
+
+    def _running(self, phase: str) -> _Round:
+        self._expect(phase)
+        if self._round is None:
+            raise SecAggError(f"client {self.client}: no round is running")
+        return self._round
+
+
+def _turn(keys: dict[int, bytes], ahead: range) -> dict[int, bytes]:
+    for _ in ahead:
+        keys = {
+            client: primitives.derive(key, salt=b"", info=b"sottovoce secagg chain") for client, key in keys.items()
+        }
+    return keys
+
+
+def _info(session: Session, sender: int, receiver: int) -> bytes:
+    return messages.info(b"seed share", session.round, session.clients[sender], session.clients[receiver])
+
+
+def _share_key(session: Session, chain: bytes, sender: int, receiver: int) -> bytes:
+    return primitives.derive(chain, salt=session.session_id, info=_info(session, sender, receiver))

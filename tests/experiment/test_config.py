@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sottovoce.core.errors import ConfigError, InputError
+from sottovoce.experiment.config import load, parse, to_toml
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+
+
+@pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.toml")), ids=lambda path: path.name)
+def test_every_shipped_file_is_valid(path: Path) -> None:
+    assert load(path).experiment.name == path.stem
+
+
+@pytest.mark.parametrize("name", ["fl-std", "fl-sign", "fl-cs", "fl-top", "fl-rnd", "fl-freq", "fl-basic", "fl-bas-3"])
+def test_every_scheme_runs_with_its_name_alone(name: str) -> None:
+    assert parse({"scheme": {"name": name}}).make_scheme().name == name
+
+
+def test_a_file_survives_being_written_and_read(tmp_path: Path) -> None:
+    experiment = load(EXPERIMENTS / "fashion-std.toml", ["scheme.name=fl-top", "scheme.ratio=0.005"])
+    path = tmp_path / "copy.toml"
+    path.write_text(to_toml(experiment.tables()), encoding="utf-8")
+
+    again = load(path)
+
+    assert again.tables() == experiment.tables()
+    assert again.identity() == experiment.identity()
+    assert again.cohort.sample_rate == Fraction(1, 60)
+
+
+@pytest.mark.parametrize(
+    ("change", "place", "value"),
+    [
+        ("experiment.rounds=7", ("experiment", "rounds"), 7),
+        ("cohort.sample_rate=1/3", ("cohort", "sample_rate"), Fraction(1, 3)),
+        ("cohort.sample_rate=0.25", ("cohort", "sample_rate"), Fraction(1, 4)),
+        ("data.partition=dirichlet", ("data", "partition"), "dirichlet"),
+        ('client.batch_size="all"', ("client", "batch_size"), "all"),
+        ("client.batch_size=all", ("client", "batch_size"), "all"),
+        ("client.balanced=true", ("client", "balanced"), True),
+    ],
+)
+def test_every_key_can_be_set(change: str, place: tuple[str, str], value: Any) -> None:
+    experiment = load(EXPERIMENTS / "quickstart.toml", [change])
+
+    assert getattr(getattr(experiment, place[0]), place[1]) == value
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("client.local_step=5", r"\[client\] has no key 'local_step'; did you mean 'local_steps'\?"),
+        ("clients.local_steps=5", r"no table \[clients\]; did you mean \[client\]"),
+        ("scheme.name=fl-topp", "did you mean 'fl-top'"),
+        ("scheme.ration=0.1", "'ration'"),
+        ("cohort.sample_rate=2", r"sample_rate must be in \(0, 1\], got 2"),
+        ("cohort.sample_rate=0", r"sample_rate must be in \(0, 1\], got 0"),
+        ("cohort.sample_rate=1/0", "must be a number or a fraction"),
+        ("cohort.sample_rate=often", "must be a number or a fraction"),
+        ("experiment.rounds=0", r"\[experiment\] rounds must be greater than or equal to 1, got 0"),
+        ("experiment.rounds=2.5", r"\[experiment\] rounds must be"),
+        ('experiment.name="../up"', r"\[experiment\] name must"),
+        ("experiment.seed=-1", r"\[experiment\] seed must be"),
+        ("client.client_lr=0", r"\[client\] client_lr must be greater than 0, got 0"),
+        ("client.client_lr=nan", r"\[client\] client_lr must be"),
+        ("data.partition=random", r"\[data\] partition must be"),
+        ("experiment.patience=3", "held_out is 0; set it"),
+        ("nonsense", "--set wants table.key=value"),
+        ("scheme.name=sign-sgd", "needs every client in every round"),
+    ],
+)
+def test_bad_input_is_one_clear_sentence(change: str, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence) as caught:
+        load(EXPERIMENTS / "quickstart.toml", [change])
+
+    assert "\n" not in str(caught.value)
+
+
+def test_ratios_outside_their_range_are_refused() -> None:
+    with pytest.raises(InputError, match=r"ratio must be in \(0, 1\], got 3"):
+        parse({"scheme": {"name": "fl-top", "ratio": 3}})
+
+
+def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"there is no experiment file .*nowhere.toml"):
+        load(tmp_path / "nowhere.toml")
+    (tmp_path / "broken.toml").write_text("[experiment\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"broken.toml: not TOML"):
+        load(tmp_path / "broken.toml")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load(tmp_path / "binary.toml")

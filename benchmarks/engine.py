@@ -52,9 +52,9 @@ def rounds(assembly: Assembly) -> Iterator[tuple[Callable[[], None], Callable[[]
     """Yield a function that plays the next round, one that evaluates, and the workers' process ids."""
     before = set(children())
     with assembly.engine() as engine:
-        bound = assembly.bind(engine)
-        engine.enrol(assembly.scheme, assembly.setup(bound), {})
-        server, state, count = assembly.server(bound), bound.init(assembly.start()), 0
+        ready = assembly.ready(engine)
+        ready.enrol(assembly, engine)
+        server, state, count = ready.server, ready.server.init(assembly.start), 0
 
         def play() -> None:
             nonlocal state, count

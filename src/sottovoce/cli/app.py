@@ -1,9 +1,9 @@
 """Put the commands together, and turn whatever goes wrong into one sentence and an exit code.
 
-    0  done
-    2  bad input
-    3  privacy refused
-    4  the run failed or was interrupted
+0  done
+2  bad input
+3  privacy refused
+4  the run failed or was interrupted
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ app = typer.Typer(
     epilog="Example: sottovoce run experiments/quickstart.toml --set scheme.name=fl-top",
     invoke_without_command=True,
     pretty_exceptions_enable=False,
+    suggest_commands=False,  # click does already
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 

@@ -80,7 +80,9 @@ def _path(
         else:
             put(f"{where or ('embedded' if name == 'digits' else 'missing')}\n")
     elif as_json or context.obj:
-        put_json({"cache": str(cache_folder()), "variable": VARIABLE, "variable_value": shared, "order": [*told.values()]})
+        put_json(
+            {"cache": str(cache_folder()), "variable": VARIABLE, "variable_value": shared, "order": [*told.values()]}
+        )
     else:
         put_tables(grouped(told))
 

@@ -17,7 +17,7 @@ __all__ = ["ReaderGone", "note", "put", "put_json", "put_tables", "width"]
 _PIPE_WIDTH = 240  # what is not a terminal need not fold
 
 
-class ReaderGone(Exception):
+class ReaderGone(Exception):  # noqa: N818
     """Say that nobody reads stdout any more; not an error."""
 
 

@@ -66,7 +66,9 @@ class Tally:
         self.accuracy = record.get("accuracy", self.accuracy)
         self.left = self._clock.tick(record)
         failures = len(record.get("failures") or ())
-        self.trouble = str(record.get("reason") or (f"{failures} clients failed" if failures else ""))
+        self.trouble = str(
+            record.get("reason") or (f"{failures} client{'s' * (failures > 1)} failed" if failures else "")
+        )
 
 
 class View(Protocol):
@@ -170,7 +172,7 @@ class Bar:
 
     def start(self, name: str, rounds: int) -> None:
         """Add a bar."""
-        fields = {"accuracy": ABSENT, "sent": human_bytes(0), "left": "starting"}
+        fields: dict[str, Any] = {"accuracy": ABSENT, "sent": human_bytes(0), "left": "starting"}
         shown = name if self._named else ""
         self._tallies[name] = Tally(rounds), self._bars.add_task(shown, total=rounds, **fields)
 

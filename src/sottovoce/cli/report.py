@@ -19,7 +19,9 @@ def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.", show_default=False)],
     html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE", help="Also write a page with figures; it works offline.", show_default=False),
+        typer.Option(
+            "--html", metavar="FILE", help="Also write a page with figures; it works offline.", show_default=False
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -38,9 +38,7 @@ def run(
     try:
         _run(file, _changes(changes, workers), out, resume=resume, quiet=quiet, as_json=as_json, count=count)
     except KeyboardInterrupt:
-        again = command_line(
-            "run", file, changes, out, workers=workers, quiet=quiet, as_json=as_json, resume=True
-        )
+        again = command_line("run", file, changes, out, workers=workers, quiet=quiet, as_json=as_json, resume=True)
         when = f"after round {rounds}" if rounds else "before the first round was done"
         note(f"interrupted {when}; go on with: {again}")
         raise typer.Exit(RunError.exit_code) from None

@@ -13,7 +13,7 @@ from sottovoce.core.errors import RunError
 
 __all__ = ["EXAMPLE", "sweep"]
 
-EXAMPLE = "Example: sottovoce sweep experiments/quickstart.toml --set 'sweep.scheme.name=[\"fl-std\", \"fl-sign\"]'"
+EXAMPLE = 'Example: sottovoce sweep experiments/quickstart.toml --set \'sweep.scheme.name=["fl-std", "fl-sign"]\''
 
 
 def sweep(

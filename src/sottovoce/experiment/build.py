@@ -1,8 +1,14 @@
-"""Put an experiment together: the place where data, model, scheme and federation meet."""
+"""Put an experiment together: the place where data, model, scheme, privacy and federation meet."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from numpy.typing import NDArray
@@ -13,16 +19,35 @@ from sottovoce.core.vectors import Vector
 from sottovoce.data import Dataset, Partition, load, partition
 from sottovoce.experiment.config import Experiment
 from sottovoce.federation.client import setup_message
+from sottovoce.federation.coding import BallotGrid, Clear, Coding, Grid, Private
 from sottovoce.federation.cohort import Cohort
 from sottovoce.federation.local import LocalEngine
-from sottovoce.federation.round import Aggregator, Plain, Server
+from sottovoce.federation.optimise import ServerStep
+from sottovoce.federation.round import Aggregator, Direct, Server
+from sottovoce.federation.secure import Secure
 from sottovoce.federation.shared import Arrays
-from sottovoce.federation.sums import BallotSum, FloatSum
 from sottovoce.federation.worker import Blueprint
 from sottovoce.models import LocalTraining, Network, network
-from sottovoce.schemes import Scheme, importance
+from sottovoce.privacy import PrivacyPlan, public_clip_norm
+from sottovoce.schemes import Scheme, State, importance
 
-__all__ = ["Assembly", "assemble"]
+__all__ = ["Assembly", "Ready", "assemble"]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Hold a federation that can play: everything that needed the engine is known."""
+
+    scheme: Scheme
+    setup: bytes
+    coding: Coding
+    server: Server
+    plan: PrivacyPlan | None
+
+    def enrol(self, assembly: Assembly, engine: LocalEngine, state: State | None = None) -> None:
+        """Send the set-up to all clients; a resumed run hands them what they had kept."""
+        memory = {} if state is None else self.scheme.replica(state)
+        engine.enrol(assembly.scheme, self.setup, self.coding, private=self.plan is not None, memory=memory)
 
 
 @dataclass(frozen=True)
@@ -40,8 +65,14 @@ class Assembly:
 
     @property
     def weighted(self) -> bool:
-        """Tell whether clients count by |D_k|."""
-        return self.scheme.weighted and self.experiment.aggregation.weighting != "equal"
+        """Tell whether clients count by |D_k|; in a private run they never do."""
+        private = self.experiment.privacy is not None
+        return self.scheme.weighted and not private and self.experiment.aggregation.weighting != "equal"
+
+    @cached_property
+    def start(self) -> Vector:
+        """Return w_0."""
+        return self.network.initialise(self.streams.get(Purpose.INIT))
 
     def training(self) -> LocalTraining:
         """Return how clients train."""
@@ -67,40 +98,118 @@ class Assembly:
             seed=self.streams.seed,
             mean_size=self.partition.mean_size if self.weighted else None,
         )
-        return LocalEngine(blueprint, self._arrays(), self.experiment.engine.workers or None)
+        workers = self.experiment.engine.workers or None
+        return LocalEngine(blueprint, self._arrays(), workers, self.experiment.make_dropout())
 
-    def start(self) -> Vector:
-        """Return w_0."""
-        return self.network.initialise(self.streams.get(Purpose.INIT))
+    def ready(self, engine: LocalEngine) -> Ready:
+        """Bind the scheme and solve the plan; some schemes and clippings need the public data for it."""
+        scores = self._importance(engine) if self.scheme.needs_importance else None
+        bound = self.scheme.bind(self.network.dim, seed=self.streams.seed, start=self.start, importance=scores)
+        clip_norm = None
+        if self.experiment.privacy is not None and self.experiment.privacy.clipping == "public":
+            clip_norm = self._public_clip_norm(engine, bound)
+        plan = self.plan(clip_norm)
+        coding = self.coding(bound, plan)
+        server = Server(
+            bound, self.cohort, self._aggregator(coding, bound, plan), self.streams, self._server_step(), plan
+        )
+        return Ready(bound, setup_message(bound, self.streams.seed), coding, server, plan)
 
-    def bind(self, engine: LocalEngine) -> Scheme:
-        """Return the scheme bound to the model; some need the public data for it."""
-        start = self.start()
-        scores = self._importance(engine, start) if self.scheme.needs_importance else None
-        return self.scheme.bind(self.network.dim, seed=self.streams.seed, start=start, importance=scores)
+    def plan(self, clip_norm: float | None = None) -> PrivacyPlan | None:
+        """Solve the privacy plan; None if the run is not private."""
+        table = self.experiment.privacy
+        if table is None:
+            return None
+        given = table.clip_norm if clip_norm is None else clip_norm
+        bound = self.scheme.bind(self.network.dim)
+        if given is None and bound.form == "floats" and table.clipping in ("fixed", "private"):
+            raise InputError('[privacy] clip_norm is missing; set it, or clipping = "public" or "adaptive"')
+        keys = table.model_dump(exclude={"clip_norm"})
+        start = 0.0 if bound.form == "ballots" else 1.0  # adaptive clipping finds its way from anywhere
+        return PrivacyPlan.solve(
+            **keys,
+            clip_norm=start if given is None else given,
+            clients=self.cohort.clients,
+            sample_rate=float(self.cohort.sample_rate),
+            sampling=self.cohort.sampling,
+            rounds=self.experiment.experiment.rounds,
+            length=bound.length,
+            form=bound.form,
+            threshold=float(self.threshold),
+            colluders=self.experiment.aggregation.colluders,
+            cohort_cap=self.cohort.cap,
+        )
 
-    def setup(self, bound: Scheme) -> bytes:
-        """Return the message that every client gets once."""
-        return setup_message(bound, self.streams.seed)
+    @property
+    def threshold(self) -> Fraction:
+        """Return the share of a cohort that must stay to the end."""
+        given = self.experiment.aggregation.threshold
+        if given is None:
+            may_leave = self.experiment.make_dropout().possible or self.experiment.secure == "real"
+            return Fraction(2, 3) if may_leave else Fraction(1)
+        expected = Fraction(self.cohort.expected)
+        share = given / expected if given > 1 else given
+        if share > 1:
+            raise InputError(f"[aggregation] threshold must be at most the cohort of {float(expected):g}, got {given}")
+        if 2 * share <= 1:
+            raise InputError(
+                f"[aggregation] threshold must be above half of the cohort of {float(expected):g}, got {given}"
+            )
+        return share
 
-    def server(self, bound: Scheme) -> Server:
-        """Return the server."""
-        return Server(bound, self.cohort, self._aggregator(bound), self.streams)
+    def fewest(self, plan: PrivacyPlan | None) -> Callable[[int], int]:
+        """Return how many of a cohort must answer; a private run asks for those that its noise was shared among."""
+        if self.experiment.secure == "none":
+            return Fewest(Fraction(0))
+        return Fewest(self.threshold) if plan is None else plan.shares.survivors
 
-    def _aggregator(self, bound: Scheme) -> Aggregator:
+    def coding(self, bound: Scheme, plan: PrivacyPlan | None) -> Coding:
+        """Return how messages travel."""
+        if plan is not None:
+            return Private(plan, self.streams)
+        if self.experiment.secure == "none":
+            return Clear(bound.form, bound.length, self.cohort.most)
         if bound.form == "ballots":
-            return Plain(BallotSum(bound.length))
-        return Plain(FloatSum(bound.length, self.cohort.most))
+            return BallotGrid(bound.length, self.cohort.most)
+        return Grid(bound.length, self.cohort.most, self.experiment.aggregation.largest)
 
-    def _importance(self, engine: LocalEngine, start: Vector) -> Vector:
+    def _aggregator(self, coding: Coding, bound: Scheme, plan: PrivacyPlan | None) -> Aggregator:
+        if self.experiment.secure != "real":
+            return Direct(coding, self.fewest(plan))
+        table = self.experiment.aggregation
+        digest = hashlib.sha256(json.dumps(self.experiment.identity(), sort_keys=True).encode()).digest()
+        return Secure(
+            coding=coding,  # type: ignore[arg-type]  # every coding of a secure run is made of words
+            fewest=self.fewest(plan),
+            streams=self.streams,
+            config_digest=digest,
+            length=bound.length if plan is None else plan.word_length,
+            colluders=table.colluders,
+            neighbours=table.neighbours,
+        )
+
+    def _server_step(self) -> ServerStep:
+        return ServerStep(**self.experiment.server.model_dump(), rounds=self.experiment.experiment.rounds)
+
+    def _importance(self, engine: LocalEngine) -> Vector:
         table = self.experiment.scheme
         records = len(self.splits["public"].y_train)
 
         def gradient(params: Vector, step: int) -> Vector:
-            rng = self.streams.get(Purpose.PUBLIC, step)
+            rng = self.streams.get(Purpose.PUBLIC, 0, step)
             return engine.gradient(params, "public", rng.permutation(records)[: table.public_batch])
 
-        return importance(gradient, start, table.public_steps, self.experiment.client.client_lr)
+        return importance(gradient, self.start, table.public_steps, self.experiment.client.client_lr)
+
+    def _public_clip_norm(self, engine: LocalEngine, bound: Scheme) -> float:
+        """Return a quantile of the norms of updates made from public records, dealt out like the clients'."""
+        records = len(self.splits["public"].y_train)
+        each = max(1, min(records, round(self.partition.mean_size)))
+        order = self.streams.get(Purpose.PUBLIC, 2).permutation(records)
+        shards = [order[start : start + each] for start in range(0, records - each + 1, each)]
+        norms = engine.public_norms(bound, self.start, shards)
+        quantile = 0.5 if self.experiment.privacy is None else self.experiment.privacy.clip_quantile
+        return public_clip_norm(norms, quantile=quantile)
 
     def _arrays(self) -> Arrays:
         arrays: dict[str, NDArray[Any]] = {
@@ -114,6 +223,19 @@ class Assembly:
         return arrays
 
 
+@dataclass(frozen=True)
+class Fewest:
+    """Say how many of a cohort must answer: floor(share * n) + 1, or all of them for a share of 1."""
+
+    share: Fraction
+
+    def __call__(self, cohort: int) -> int:
+        """Return the number for one cohort."""
+        if self.share == 0:
+            return min(cohort, 1)
+        return cohort if self.share == 1 else min(cohort, math.floor(self.share * cohort) + 1)
+
+
 def assemble(experiment: Experiment) -> Assembly:
     """Load the data and check that all parts fit."""
     streams = Streams(experiment.experiment.seed)
@@ -123,7 +245,8 @@ def assemble(experiment: Experiment) -> Assembly:
     splits: dict[str, Dataset] = {}
     if table.held_out:
         dataset, splits["held_out"] = dataset.split(table.held_out, streams.get(Purpose.SPLIT, 0))
-    if scheme.needs_importance:
+    from_public = experiment.privacy is not None and experiment.privacy.clipping == "public"
+    if scheme.needs_importance or from_public:
         dataset, splits["public"] = _public(experiment, dataset, streams)
     owners = partition(
         table.partition,
@@ -149,7 +272,9 @@ def assemble(experiment: Experiment) -> Assembly:
         hidden=experiment.model.hidden,
     )
     scheme.bind(net.dim)  # refuses a ratio or a chunking that does not fit this model
-    return Assembly(experiment, dataset, splits, net, owners, cohort, scheme, streams)
+    assembly = Assembly(experiment, dataset, splits, net, owners, cohort, scheme, streams)
+    assembly.fewest(assembly.plan(1.0 if from_public else None))  # refuses a budget or a threshold that cannot be kept
+    return assembly
 
 
 def _public(experiment: Experiment, dataset: Dataset, streams: Streams) -> tuple[Dataset, Dataset]:
@@ -164,5 +289,5 @@ def _public(experiment: Experiment, dataset: Dataset, streams: Streams) -> tuple
             f"{experiment.data.source!r} has {dataset.shape} and {dataset.classes}; they must match"
         )
     public = replace(public, input_scale=dataset.input_scale)
-    _, chosen = public.split(min(table.public_samples, len(public.y_train) - 1), streams.get(Purpose.SPLIT, 1))
+    _, chosen = public.split(min(table.public_samples, public.records - 1), streams.get(Purpose.SPLIT, 1))
     return dataset, chosen

@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError, model_validator
 
-from sottovoce.core.errors import ConfigError
+from sottovoce.core.errors import ConfigError, PrivacyError
 from sottovoce.core.validate import nearest
+from sottovoce.devices import Dropout
 from sottovoce.schemes import Scheme, make
 
 __all__ = ["Experiment", "load", "parse", "to_toml"]
@@ -103,11 +104,54 @@ class SchemeTable(Table):
     keys: dict[str, Any] = Field(default_factory=dict)
 
 
-class Aggregation(Table):
-    """The `[aggregation]` table: what the server sees of single clients."""
+class ServerTable(Table):
+    """The `[server]` table: what the server does with the mean message besides the scheme; all off by default."""
 
-    secure: Literal["none"] = "none"
+    momentum: float = Field(0.0, ge=0, lt=1)
+    lr: float = Field(1.0, gt=0)
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    average: float = Field(0.0, ge=0, lt=1)  # weight of the past in a running mean of the models
+
+
+class Privacy(Table):
+    """The `[privacy]` table: absent, a run is not private."""
+
+    epsilon: float | None = None
+    noise_multiplier: float | None = None
+    delta: float = 1e-5
+    accountant: Literal["pld", "rdp", "moments"] = "pld"
+    mechanism: Literal["discrete-gaussian", "gaussian"] = "discrete-gaussian"
+    clipping: Literal["fixed", "public", "adaptive", "private"] = "fixed"
+    clip_norm: float | None = None
+    clip_quantile: float = 0.5
+    clip_lr: float = 0.2
+    count_stddev: float | None = None
+    max_participations: int | None = None
+    grid: Literal["solved", "papers"] = "solved"
+    bits: int | None = None
+    unsafe_delta: bool = False
+    unsafe_clip_norm: bool = False
+
+
+class Aggregation(Table):
+    """The `[aggregation]` table: what the server sees of single clients.
+
+    `threshold` is how many of a cohort must stay to the end: a share (2/3 means floor(2n/3) + 1) or a number.
+    """
+
+    secure: Literal["none", "ideal", "real"] | None = None  # None: "ideal" for a private run, else "none"
     weighting: Literal["auto", "records", "equal"] = "auto"
+    threshold: Rate | None = None  # None: 2/3 where clients may drop out or masks are real, else everyone
+    colluders: int = Field(0, ge=0)
+    neighbours: int = Field(0, ge=0)  # 0: everyone up to 200 clients, above as many as the bound asks for
+    largest: float = Field(4.0, gt=0)  # range of one value in a secure sum that is not private
+
+
+class Devices(Table):
+    """The `[devices]` table: who leaves a simulated round, and before which phase."""
+
+    dropout: float | dict[str, float] = 0.0  # a number is the chance to leave before the vector is sent
+    leave: list[list[int | str]] = Field(default_factory=list)  # [round, client, phase]
 
 
 class Engine(Table):
@@ -126,7 +170,10 @@ class Experiment(Table):
     client: Client = Client()
     cohort: CohortTable = CohortTable()
     scheme: SchemeTable = SchemeTable()
+    server: ServerTable = ServerTable()
+    privacy: Privacy | None = None
     aggregation: Aggregation = Aggregation()
+    devices: Devices = Devices()
     engine: Engine = Engine()
     sweep: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
@@ -148,7 +195,42 @@ class Experiment(Table):
             raise ValueError(f"{scheme.name} needs every client in every round; remove [cohort] cap")
         if self.aggregation.weighting == "records" and not scheme.weighted:
             raise ValueError(f"{scheme.name} counts every client the same; remove [aggregation] weighting")
+        self._check_privacy(scheme)
+        if self.secure == "real" and self.privacy is not None and self.privacy.mechanism == "gaussian":
+            raise ValueError('[privacy] mechanism = "gaussian" is not made of integers and cannot be masked')
+        self.make_dropout()
         return self
+
+    def _check_privacy(self, scheme: Scheme) -> None:
+        if self.privacy is None:
+            return
+        if not scheme.private:
+            raise PrivacyError(f"{scheme.name} has no private twin; choose another scheme or remove [privacy]")
+        if self.secure == "none":
+            raise PrivacyError(
+                'a private run needs [aggregation] secure = "ideal" or "real": a single client\'s share of the noise '
+                "does not protect it from a server that sees single messages"
+            )
+        if self.aggregation.weighting == "records":
+            raise PrivacyError(
+                "weighting by data size changes what one client may weigh after clipping; a private run weighs every "
+                'client equally: set [aggregation] weighting = "equal" or leave it out'
+            )
+
+    @property
+    def secure(self) -> str:
+        """Return how sums are made."""
+        return self.aggregation.secure or ("none" if self.privacy is None else "ideal")
+
+    def make_dropout(self) -> Dropout:
+        """Return who leaves when."""
+        table = self.devices
+        chances = table.dropout if isinstance(table.dropout, dict) else {"mask": table.dropout}
+        try:
+            leave = tuple((int(round_), int(client), str(phase)) for round_, client, phase in table.leave)
+        except (ValueError, TypeError):
+            raise ValueError(f"[devices] leave wants [round, client, phase] triples, got {table.leave}") from None
+        return Dropout(chances, leave)
 
     def make_scheme(self) -> Scheme:
         """Return the scheme, not yet bound to a model."""
@@ -158,6 +240,7 @@ class Experiment(Table):
         """Return the experiment as TOML tables, complete; parsing them gives the same experiment."""
         tables = self.model_dump(mode="json", exclude_none=True, exclude={"sweep"})
         tables["scheme"] |= tables["scheme"].pop("keys")
+        tables["aggregation"]["secure"] = self.secure
         scheme = self.make_scheme()
         tables["scheme"] |= {key: value for key in scheme.own_keys() if (value := getattr(scheme, key)) is not None}
         return tables
@@ -237,7 +320,7 @@ def _known_keys(tables: Mapping[str, Any], where: str) -> None:
             raise ConfigError(f"{where}: there is no table [{name}]; {hint}")
         if not isinstance(table, dict):
             raise ConfigError(f"{where}: {name} must be a table, got {table!r}")
-        kind = Experiment.model_fields[name].annotation
+        kind = Privacy if name == "privacy" else Experiment.model_fields[name].annotation
         if name in ("scheme", "sweep") or not (isinstance(kind, type) and issubclass(kind, Table)):
             continue  # a scheme knows its own keys; a sweep's keys are checked when it is laid out
         for key in table:

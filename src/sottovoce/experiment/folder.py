@@ -48,9 +48,7 @@ class RunFolder:
             if not (path / "config.toml").exists():
                 raise InputError(f"output folder {path} is not empty and holds no run; choose another with --out")
             if not resume:
-                raise InputError(
-                    f"output folder {path} already holds a run; go on with --resume, or choose another --out"
-                )
+                raise InputError(f"output folder {path} already holds a run; add --resume, or choose another --out")
         parent = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
         if not (parent.is_dir() and os.access(parent, os.W_OK | os.X_OK)):
             raise InputError(f"output folder {path} cannot be written: no permission in {parent}; choose another --out")

@@ -1,18 +1,14 @@
-"""Say what a run will cost before it trains: bytes from real payloads, time from a few real clients."""
+"""Say what a run will cost before it trains: bytes and time of a real round, whose model is thrown away."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
-import numpy as np
-
-from sottovoce.core import wire
-from sottovoce.core.streams import Purpose
-from sottovoce.experiment.build import Assembly, assemble
+from sottovoce.experiment.build import Assembly, Ready, assemble
 from sottovoce.experiment.config import Experiment
-from sottovoce.federation.round import server_round
-from sottovoce.schemes import Scheme
+from sottovoce.federation.local import LocalEngine
+from sottovoce.federation.round import RoundResult, server_round
 
 __all__ = ["plan"]
 
@@ -22,9 +18,11 @@ def plan(experiment: Experiment) -> dict[str, Any]:
     assembly = assemble(experiment)
     rounds = experiment.experiment.rounds
     expected = assembly.cohort.expected
-    bound = assembly.scheme.bind(assembly.network.dim, seed=assembly.streams.seed, start=assembly.start())
-    up, down = _payloads(assembly, bound)
-    seconds = _seconds_per_round(assembly)
+    with assembly.engine() as engine:
+        ready = assembly.ready(engine)
+        seconds, total = _measure(assembly, ready, engine)
+    bound, privacy = ready.scheme, ready.plan
+    up, down = (round(size / max(total.cohort, 1)) for size in (total.total.bytes_up, total.total.bytes_down))
     paper_up, paper_down = (4 * values * rounds * float(assembly.cohort.sample_rate) for values in bound.paper_values)
     return {
         "scheme": bound.name,
@@ -37,45 +35,34 @@ def plan(experiment: Experiment) -> dict[str, Any]:
         "records_per_client": assembly.partition.sizes,
         "bytes_up_per_client_round": up,
         "bytes_down_per_client_round": down,
-        "bytes_setup_per_client": len(assembly.setup(bound)),
+        "bytes_setup_per_client": len(ready.setup),
         "bytes_up_per_round": round(up * expected),
         "bytes_down_per_round": round(down * expected),
         "bytes_up_total": round(up * expected * rounds),
         "bytes_down_total": round(down * expected * rounds),
         "paper_cost_up_bytes": paper_up,
         "paper_cost_down_bytes": paper_down,
-        "private": False,
-        "epsilon": None,
-        "epsilon_server": None,
+        "secure": experiment.secure,
+        "private": privacy is not None,
+        "epsilon": None if privacy is None else privacy.epsilon,
+        "epsilon_server": None if privacy is None else privacy.epsilon_server,
+        "delta": None if privacy is None else privacy.request.delta,
+        "noise_multiplier": None if privacy is None else privacy.noise_multiplier,
+        "bits_per_coordinate": 32 if privacy is not None and privacy.bits is None else ready.coding.bits,
+        "privacy": None if privacy is None else privacy.describe(),
+        "phases": {phase: {"up": up, "down": down} for phase, (up, down) in total.total.phases.items()},
         "joules_per_client": None,
         "seconds_per_round": seconds,
         "seconds_total": seconds * rounds,
     }
 
 
-def _payloads(assembly: Assembly, bound: Scheme) -> tuple[int, int]:
-    """Return the sizes of an uplink and a downlink payload, from payloads that were really made."""
-    seed = bound.round_seed(2)
-    state = bound.init(assembly.start())
-    rng = assembly.streams.get(Purpose.ENCODE, 0, 0)
-    message = bound.encode(np.zeros(bound.dim, np.float32), seed, rng)
-    if bound.form == "ballots":
-        up = len(wire.frame(message, length=bound.length, bits=1))
-    else:
-        up = len(wire.pack(message))
-    state = bound.decode(np.zeros(bound.length, np.float32), state, seed, assembly.streams.get(Purpose.DECODE, 0))
-    return up, len(bound.downlink(state, seed))
-
-
-def _seconds_per_round(assembly: Assembly) -> float:
-    """Time real clients: one round to warm up, one to measure; its model is thrown away."""
-    with assembly.engine() as engine:
-        bound = assembly.bind(engine)
-        engine.enrol(assembly.scheme, assembly.setup(bound), {})
-        server, state = assembly.server(bound), bound.init(assembly.start())
-        seconds = 0.0
-        for round_ in (1, 2):
-            began = time.perf_counter()
-            state = engine.run(server_round(server, state, round_)).state
-            seconds = time.perf_counter() - began
-    return round(seconds, 4)
+def _measure(assembly: Assembly, ready: Ready, engine: LocalEngine) -> tuple[float, RoundResult]:
+    """Play two rounds with real clients, one to warm up; their model is thrown away and nothing is published."""
+    ready.enrol(assembly, engine)
+    state = ready.server.init(assembly.start)
+    for round_ in (1, 2):
+        began = time.perf_counter()
+        result = engine.run(server_round(ready.server, state, round_))
+        seconds, state = time.perf_counter() - began, result.state
+    return round(seconds, 4), result

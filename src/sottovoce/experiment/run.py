@@ -6,18 +6,21 @@ import math
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from sottovoce.experiment.build import Assembly, assemble
+from sottovoce.experiment.build import Assembly, Ready, assemble
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.folder import Record, RunFolder
 from sottovoce.experiment.summary import summarise
 from sottovoce.federation.local import LocalEngine, cores
+from sottovoce.federation.optimise import model_of
 from sottovoce.federation.round import RoundResult, server_round
 from sottovoce.models import evaluate
+from sottovoce.privacy import Ledger, PrivacyPlan
 from sottovoce.schemes import State
 
 __all__ = ["Observer", "default_folder", "run"]
@@ -49,43 +52,59 @@ def run(
                 return folder.finished
             assembly = assemble(experiment)
             with assembly.engine() as engine:
-                return _play(assembly, engine, folder, observe)
+                return _play(assembly, assembly.ready(engine), engine, folder, observe)
     assembly = assemble(experiment)
-    with assembly.engine() as engine, RunFolder.create(path, experiment, _environment()) as folder:
-        return _play(assembly, engine, folder, observe)
+    with assembly.engine() as engine:
+        ready = assembly.ready(engine)
+        with RunFolder.create(path, experiment, _environment()) as folder:
+            return _play(assembly, ready, engine, folder, observe)
 
 
-def _play(assembly: Assembly, engine: LocalEngine, folder: RunFolder, observe: Observer) -> Record:
+def _play(assembly: Assembly, ready: Ready, engine: LocalEngine, folder: RunFolder, observe: Observer) -> Record:
     general = assembly.experiment.experiment
-    scheme = assembly.bind(engine)
-    setup = assembly.setup(scheme)
-    done, state = folder.restore() or (0, scheme.init(assembly.start()))
+    restored = folder.restore()
+    done, state = restored or (0, ready.server.init(assembly.start))
     records = folder.rewind(done)
     for record in records:
         observe(record)
-    engine.enrol(assembly.scheme, setup, scheme.replica(state) if done else {})
-    server = assembly.server(scheme)
-    for round_ in range(done + 1, general.rounds + 1):
-        if _no_patience_left(records, general.patience):
-            break
-        began = time.perf_counter()
-        result = engine.run(server_round(server, state, round_))
-        state = result.state
-        record = _record(round_, result, time.perf_counter() - began)
-        if round_ % general.evaluate_every == 0 or round_ == general.rounds:
-            record |= _evaluate(assembly, engine, state)
-        records.append(record)
-        folder.append(record)
-        observe(record)
-        if round_ % general.checkpoint_every == 0 or round_ == general.rounds:
-            folder.save(round_, state)
-    folder.save(records[-1]["round"], state)
-    summary = summarise(assembly, scheme, records, setup_bytes=len(setup))
-    folder.finish(summary, assembly.network.layout.views(state["params"]))
-    return summary
+    ready.enrol(assembly, engine, state if done else None)
+    with _ledger(folder, ready.plan, done) as ledger:
+        server = ready.server if ledger is None else ready.server.with_ledger(ledger.charge)
+        last = general.rounds if ready.plan is None else ready.plan.rounds
+        for round_ in range(done + 1, last + 1):
+            if _no_patience_left(records, general.patience) or (ledger is not None and not ledger.affords(round_)):
+                break
+            began = time.perf_counter()
+            result = engine.run(server_round(server, state, round_))
+            state = result.state
+            record = _record(round_, result, ledger, ready.plan, time.perf_counter() - began)
+            if round_ % general.evaluate_every == 0 or round_ == last:
+                record |= _evaluate(assembly, engine, state)
+            records.append(record)
+            folder.append(record)
+            observe(record)
+            if round_ % general.checkpoint_every == 0 or round_ == last:
+                folder.save(round_, state)
+        folder.save(len(records), state)
+        summary = summarise(assembly, ready, records, spent=0 if ledger is None else ledger.spent)
+        folder.finish(summary, assembly.network.layout.views(model_of(state)))
+        return summary
 
 
-def _record(round_: int, result: RoundResult, seconds: float) -> Record:
+@contextmanager
+def _ledger(folder: RunFolder, plan: PrivacyPlan | None, done: int) -> Iterator[Ledger | None]:
+    """Open the ledger of a private run, and refuse one that knows less than the checkpoint."""
+    if plan is None:
+        yield None
+        return
+    with Ledger.of_server(folder.path / "ledger.jsonl", plan) as ledger:
+        ledger.check_checkpoint(done)
+        yield ledger
+
+
+def _record(
+    round_: int, result: RoundResult, ledger: Ledger | None, plan: PrivacyPlan | None, seconds: float
+) -> Record:
     total = result.total
     record: Record = {
         "round": round_,
@@ -93,9 +112,13 @@ def _record(round_: int, result: RoundResult, seconds: float) -> Record:
         "senders": total.senders,
         "bytes_up": total.bytes_up,
         "bytes_down": total.bytes_down,
-        "epsilon": None,
+        "epsilon": None if plan is None or ledger is None else plan.epsilon_after(min(ledger.spent, plan.rounds)),
         "seconds": round(seconds, 4),
     }
+    if plan is not None and plan.adaptive is not None:
+        record["clip_norm"] = float(result.state["clip_norm"])
+    if len(total.phases) > 1:
+        record["phases"] = {phase: {"up": up, "down": down} for phase, (up, down) in total.phases.items()}
     if total.failures:
         record["failures"] = {str(client): reason for client, reason in sorted(total.failures.items())}
     if total.reason:
@@ -105,10 +128,11 @@ def _record(round_: int, result: RoundResult, seconds: float) -> Record:
 
 def _evaluate(assembly: Assembly, engine: LocalEngine, state: State) -> dict[str, float | None]:
     """Measure the model on test data, and on held-out data if there is any."""
-    metrics = evaluate(engine.scores(state["params"], "test"), assembly.dataset.y_test, assembly.network.binary)
+    params = model_of(state)
+    metrics = evaluate(engine.scores(params, "test"), assembly.dataset.y_test, assembly.network.binary)
     if "held_out" in assembly.splits:
         labels = assembly.splits["held_out"].y_train
-        held_out = evaluate(engine.scores(state["params"], "held_out"), labels, assembly.network.binary)
+        held_out = evaluate(engine.scores(params, "held_out"), labels, assembly.network.binary)
         metrics |= {f"held_out_{name}": value for name, value in held_out.items()}
     # JSON has no NaN; a loss that is not a number is null.
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sottovoce.experiment.build import Assembly
+from sottovoce.experiment.build import Assembly, Ready
+from sottovoce.federation.coding import Grid
 from sottovoce.schemes import Scheme
 
 __all__ = ["summarise"]
@@ -12,9 +13,9 @@ __all__ = ["summarise"]
 Record = dict[str, Any]
 
 
-def summarise(assembly: Assembly, scheme: Scheme, records: list[Record], *, setup_bytes: int) -> Record:
-    """Return the fields of summary.json; what does not apply is null."""
-    experiment = assembly.experiment
+def summarise(assembly: Assembly, ready: Ready, records: list[Record], *, spent: int) -> Record:
+    """Return the fields of summary.json; what does not apply is null. Epsilon is for all rounds that were charged."""
+    experiment, scheme, plan = assembly.experiment, ready.scheme, ready.plan
     evaluated = [record for record in records if record.get("accuracy") is not None]
     lead = "balanced_accuracy" if assembly.network.binary else "accuracy"
     best = max(evaluated, key=lambda record: record[lead], default=None)
@@ -26,35 +27,44 @@ def summarise(assembly: Assembly, scheme: Scheme, records: list[Record], *, setu
     summary: Record = {
         "name": experiment.experiment.name,
         "scheme": scheme.name,
-        "private": False,
-        "secure": experiment.aggregation.secure,
+        "private": plan is not None,
+        "secure": experiment.secure,
         "rounds": len(records),
         "accuracy_final": final and final["accuracy"],
         "accuracy_best": best and best["accuracy"],
         "best_round": best and best["round"],
-        "epsilon": None,
-        "epsilon_server": None,
-        "delta": None,
-        "noise_multiplier": None,
+        "epsilon": None if plan is None else plan.epsilon_after(min(spent, plan.rounds)),
+        "epsilon_server": None if plan is None else plan.epsilon_server,
+        "delta": None if plan is None else plan.request.delta,
+        "noise_multiplier": None if plan is None else plan.noise_multiplier,
         "bytes_up_per_client_round": _share(up, senders),
         "bytes_down_per_client_round": _share(down, asked),
         "bytes_up_total": up,
         "bytes_down_total": down,
-        "bytes_setup_per_client": setup_bytes,
+        "bytes_setup_per_client": len(ready.setup),
         "paper_cost_up_bytes": paper_up,
         "paper_cost_down_bytes": paper_down,
         "joules_per_client": None,
         "seconds": round(sum(record["seconds"] for record in records), 3),
-        "bits_per_coordinate": 1 if scheme.form == "ballots" else 32,
+        "bits_per_coordinate": 32 if plan is not None and plan.bits is None else ready.coding.bits,
         "dim": scheme.dim,
         "message_length": scheme.length,
         "clients": assembly.cohort.clients,
         "expected_cohort": assembly.cohort.expected,
         "weighting": "records" if assembly.weighted else "equal",
         "failures": sum(len(record.get("failures", ())) for record in records),
+        "aborted_rounds": sum("reason" in record for record in records),
         "stopped_early": len(records) < experiment.experiment.rounds,
     }
-    if scheme.needs_importance:
+    if plan is not None:
+        described = plan.describe()
+        summary["privacy"] = described
+        summary["note"] = described["note"]
+        summary["budget_spent"] = len(records) == plan.rounds < experiment.experiment.rounds
+    if isinstance(ready.coding, Grid):
+        summary["quantisation_step"] = ready.coding.step
+        summary["quantisation_error_at_most"] = ready.coding.step / 2 * assembly.cohort.most / assembly.cohort.expected
+    if "public" in assembly.splits:
         table = experiment.scheme
         summary["public"] = table.public or f"{table.public_samples} records set aside from {experiment.data.source}"
     if assembly.network.binary:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -12,8 +12,13 @@ from sottovoce.core import wire
 from sottovoce.core.errors import RunError, SottovoceError
 from sottovoce.core.streams import Purpose, Streams
 from sottovoce.core.vectors import Vector
+from sottovoce.federation.coding import Coding, Terms, WordCoding
+from sottovoce.federation.secure import read_announcement, session_client
 from sottovoce.models import Network, Shard, Trainer
 from sottovoce.schemes.base import Message, Scheme, State, Task
+from sottovoce.secagg import Client, Session
+
+Input = TypeVar("Input", Message, bytes)
 
 __all__ = ["Answer", "Clients", "read_setup", "setup_message"]
 
@@ -35,8 +40,17 @@ def read_setup(scheme: Scheme, network: Network, payload: bytes) -> Scheme:
 class Answer(NamedTuple):
     """Hold a client's payload, or the reason why there is none."""
 
-    payload: bytes | None
+    payload: bytes
     reason: str | None = None
+
+
+class Heard(NamedTuple):
+    """Hold what a round's downlink told."""
+
+    round: int
+    task: Task
+    terms: Terms
+    session: Session | None
 
 
 @dataclass
@@ -44,36 +58,58 @@ class Clients:
     """Hold what all clients of a process share, and act for any of them.
 
     Only public things are kept from round to round: the bound scheme and the replica that some schemes' clients keep.
+    The secrets of a secure sum live in `_sessions`, for one round.
     """
 
     scheme: Scheme
     trainer: Trainer
     shard: Callable[[int], Shard]
+    coding: Coding
     streams: Streams
+    private: bool  # the downlink ends with the round's terms
     mean_size: float | None  # the public mean of |D_k|; None: every client counts the same
     memory: State = field(default_factory=dict)
-    _heard: tuple[int, Task] | None = None
+    _heard: Heard | None = None
+    _sessions: dict[int, Client] = field(default_factory=dict)
 
-    def hear(self, round_: int, down: bytes) -> None:
+    def hear(self, round_: int, payload: bytes, *, secure: bool) -> None:
         """Take in a downlink; every client hears it, also those who are not asked."""
+        session, down = read_announcement(payload, self.streams) if secure else (None, payload)
+        down, terms = Terms.split(down) if self.private else (down, Terms(0, 0.0))
         task = self.scheme.receive(down, self.memory)
         self.memory = task.memory
-        self._heard = (round_, task)
+        self._heard = Heard(round_, task, terms, session)
+        self._sessions.clear()
 
-    def train(self, round_: int, clients: Sequence[int]) -> list[Message | SottovoceError]:
+    def step(self, round_: int, phase: str, requests: Mapping[int, bytes]) -> dict[int, Answer]:
+        """Answer a phase for some clients."""
+        if phase == "train":
+            return self._answers(self._train(round_, list(requests)), self._payload)
+        if phase == "mask":
+            return self._answers(
+                self._train(round_, list(requests)),
+                lambda client, message: self._sessions[client].mask(requests[client], self._words(client, message)),
+            )
+        if phase == "advertise":
+            heard = self._this(round_)
+            if heard.session is None:
+                raise RunError("clients were asked to advertise keys without a session")
+            self._sessions.update({client: session_client(heard.session, client, self.streams) for client in requests})
+            return {client: Answer(self._sessions[client].advertise()) for client in requests}
+        return self._answers(requests, lambda client, payload: getattr(self._sessions[client], phase)(payload))
+
+    def _train(self, round_: int, clients: Sequence[int]) -> dict[int, Message | SottovoceError]:
         """Train each client and return its message, or the error that stopped it."""
-        if self._heard is None or self._heard[0] != round_:
-            raise RunError(f"clients were asked to train in round {round_} before they heard its downlink")
-        task = self._heard[1]
+        task = self._this(round_).task
         shards = [self.shard(client) for client in clients]
         rngs = [self.streams.get(Purpose.BATCH, round_, client) for client in clients]
         updates = self.trainer.updates(task.params, shards, rngs, self.scheme.trainable(task.seed))
-        messages: list[Message | SottovoceError] = []
+        messages: dict[int, Message | SottovoceError] = {}
         for client, shard, update in zip(clients, shards, updates, strict=True):
             try:
-                messages.append(self._encode(round_, client, len(shard.y), update, task.seed))
+                messages[client] = self._encode(round_, client, len(shard.y), update, task.seed)
             except SottovoceError as error:
-                messages.append(error)
+                messages[client] = error
         return messages
 
     def _encode(self, round_: int, client: int, records: int, update: Vector, seed: int) -> Message:
@@ -81,14 +117,36 @@ class Clients:
             update = update * np.float32(records / self.mean_size)
         return self.scheme.encode(update, seed, self.streams.get(Purpose.ENCODE, round_, client))
 
-    def step(self, round_: int, clients: Sequence[int]) -> list[Answer]:
-        """Train each client and seal its message in the clear."""
-        return [_seal(message, self.scheme) for message in self.train(round_, clients)]
+    def _payload(self, client: int, message: Message) -> bytes:
+        heard = self._now()
+        return self.coding.payload(message, heard.terms, heard.round, client)
 
+    def _words(self, client: int, message: Message) -> wire.Words:
+        heard = self._now()
+        coding: WordCoding = self.coding  # type: ignore[assignment]  # a secure run is built with one
+        return coding.words(message, heard.terms, heard.round, client)
 
-def _seal(message: Message | SottovoceError, scheme: Scheme) -> Answer:
-    if isinstance(message, SottovoceError):
-        return Answer(None, str(message))
-    if scheme.form == "ballots":
-        return Answer(wire.frame(message, length=scheme.length, bits=1))
-    return Answer(wire.pack(message))
+    def _answers(
+        self, inputs: Mapping[int, Input | SottovoceError], act: Callable[[int, Input], bytes]
+    ) -> dict[int, Answer]:
+        """Act for each client; an error is that client's own and stops nobody else."""
+        answers: dict[int, Answer] = {}
+        for client, value in inputs.items():
+            try:
+                if isinstance(value, SottovoceError):
+                    raise value
+                answers[client] = Answer(act(client, value))
+            except SottovoceError as error:
+                answers[client] = Answer(b"", str(error))
+        return answers
+
+    def _now(self) -> Heard:
+        if self._heard is None:
+            raise RunError("clients were asked to act before they heard a downlink")
+        return self._heard
+
+    def _this(self, round_: int) -> Heard:
+        heard = self._now()
+        if heard.round != round_:
+            raise RunError(f"clients were asked to act in round {round_}, but heard that of round {heard.round}")
+        return heard

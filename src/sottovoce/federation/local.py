@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from multiprocessing.connection import Connection, Pipe, wait
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -16,8 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import RunError
+from sottovoce.core.streams import Streams
 from sottovoce.core.vectors import Vector
-from sottovoce.federation.round import Reply, Request
+from sottovoce.devices import Dropout
+from sottovoce.federation.coding import Coding
+from sottovoce.federation.round import LEFT, Reply, Request
 from sottovoce.federation.shared import Arrays, publish
 from sottovoce.federation.worker import Blueprint
 from sottovoce.schemes.base import Scheme, State
@@ -39,7 +43,11 @@ def cores() -> int:
 class LocalEngine:
     """Drive rounds with worker processes; use it in a `with` block."""
 
-    def __init__(self, blueprint: Blueprint, arrays: Arrays, workers: int | None = None) -> None:
+    def __init__(
+        self, blueprint: Blueprint, arrays: Arrays, workers: int | None = None, dropout: Dropout | None = None
+    ) -> None:
+        self._streams = Streams(blueprint.seed)
+        self._dropout = dropout or Dropout()
         self._records = {split[2:]: len(array) for split, array in arrays.items() if split.startswith("x_")}
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Connection] = []
@@ -54,9 +62,9 @@ class LocalEngine:
         finally:
             os.close(descriptor)
 
-    def enrol(self, scheme: Scheme, setup: bytes, memory: State) -> None:
+    def enrol(self, scheme: Scheme, setup: bytes, coding: Coding, *, private: bool, memory: State) -> None:
         """Send every client the set-up message."""
-        self._everyone(("enrol", (scheme, setup, memory)))
+        self._everyone(("enrol", (scheme, setup, coding, private, memory)))
 
     def run(self, conversation: Generator[Request, Reply, Result]) -> Result:
         """Drive the server's side of a round to its end."""
@@ -69,19 +77,24 @@ class LocalEngine:
 
     def send(self, request: Request) -> Reply:
         """Deliver a request to its clients and bring back what they answer."""
-        down = next(iter(request.payloads.values()), None)
-        if down is None:
+        if not request.payloads:
             return Reply({}, {}, {})
-        self._everyone(("hear", (request.round, down)))
+        first = request.phase in ("train", "advertise")
+        if first:  # the downlink is the same for all: each worker hears it once
+            down = next(iter(request.payloads.values()))
+            self._everyone(("hear", (request.round, down, request.phase == "advertise")))
+        failures = self._leavers(request)
+        there = {client: b"" if first else data for client, data in request.payloads.items() if client not in failures}
+        if request.phase == "train":
+            outcomes = self._calls(self._step(request, chunk) for chunk in self._chunks(there))
+        else:
+            outcomes = self._sticky(request, there)
         sizes: dict[int, int] = {}
         payloads: dict[int, bytes] = {}
-        failures: dict[int, str] = {}
-        for chunk in self._calls(
-            ("train", (request.round, clients, request.fold)) for clients in self._chunks(list(request.payloads))
-        ):
-            sizes.update(chunk[0])
-            payloads.update(chunk[1])
-            failures.update(chunk[2])
+        for some_sizes, some_payloads, some_failures in outcomes:
+            sizes.update(some_sizes)
+            payloads.update(some_payloads)
+            failures.update(some_failures)
         return Reply(payloads, failures, sizes, self._fold(request))
 
     def scores(self, params: Vector, split: str) -> NDArray[np.float32]:
@@ -89,6 +102,11 @@ class LocalEngine:
         starts = range(0, self._records[split], _RECORDS)
         parts = self._calls(("scores", (params, split, start, start + _RECORDS)) for start in starts)
         return np.concatenate(parts)
+
+    def public_norms(self, scheme: Scheme, params: Vector, shards: list[NDArray[np.int64]]) -> list[float]:
+        """Return the norms of the messages that clients with these public records would send."""
+        norms: list[float] = self._calls([("public_norms", (scheme, params, shards))])[0]
+        return norms
 
     def gradient(self, params: Vector, split: str, records: NDArray[np.int64]) -> Vector:
         """Return the gradient on some records of a split."""
@@ -132,9 +150,40 @@ class LocalEngine:
         theirs.close()
         self._pipes.append(ours)
 
-    def _chunks(self, clients: list[int]) -> list[list[int]]:
-        size = min(_CHUNK, math.ceil(len(clients) / (4 * len(self._pipes))))
-        return [clients[start : start + size] for start in range(0, len(clients), size)]
+    def _leavers(self, request: Request) -> dict[int, str]:
+        """Return the clients that are gone by this phase, and since when."""
+        if not self._dropout.possible:
+            return {}
+        phases = {
+            client: self._dropout.left(request.round, client, request.phase, self._streams)
+            for client in request.payloads
+        }
+        return {client: LEFT + phase for client, phase in phases.items() if phase is not None}
+
+    def _chunks(self, requests: dict[int, bytes]) -> Iterator[dict[int, bytes]]:
+        size = max(1, min(_CHUNK, math.ceil(len(requests) / (4 * len(self._pipes)))))
+        items = iter(requests.items())
+        while chunk := dict(itertools.islice(items, size)):
+            yield chunk
+
+    def _step(self, request: Request, chunk: dict[int, bytes]) -> Call:
+        return ("step", (request.round, request.phase, chunk, request.fold))
+
+    def _sticky(self, request: Request, requests: dict[int, bytes]) -> list[Any]:
+        """Make a phase's calls on the worker that holds each client's secrets."""
+        waiting = [
+            deque(
+                self._chunks({client: data for client, data in requests.items() if client % len(self._pipes) == index})
+            )
+            for index in range(len(self._pipes))
+        ]
+        answers: list[Any] = []
+        while any(waiting):
+            turn = [(pipe, queue.popleft()) for pipe, queue in zip(self._pipes, waiting, strict=True) if queue]
+            for pipe, chunk in turn:
+                self._send(pipe, self._step(request, chunk))
+            answers.extend(self._receive(pipe) for pipe, _ in turn)
+        return answers
 
     def _fold(self, request: Request) -> Any:
         if request.fold is None:

@@ -8,14 +8,16 @@ The server side is a generator: it yields a `Request` (a phase, and one payload 
     down   = scheme.downlink(state)      --bytes-->  params  = scheme.receive(down)
                                                      update  = trainer.update(params, shard, scheme.trainable(round))
                                                      message = scheme.encode(update)
-    total  = aggregator.sum(sealed)      <--bytes--  sealed  = aggregator.seal(message)
+                                                     words   = coding.words(message)            clip, grid, noise share
+    total  = aggregator.collect(cohort)  <--bytes--  sealed  = coding.payload / mask(words)
+    ledger.charge(round), before the total is opened
     state  = scheme.decode(total / expected_cohort, state)
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -23,11 +25,16 @@ from numpy.typing import NDArray
 
 from sottovoce.core.errors import RunError
 from sottovoce.core.streams import Purpose, Streams
+from sottovoce.federation.coding import Coding, Terms
 from sottovoce.federation.cohort import Cohort
+from sottovoce.federation.optimise import ServerStep
 from sottovoce.federation.sums import Fold, mean
+from sottovoce.privacy import PrivacyPlan
 from sottovoce.schemes.base import Scheme, State
 
-__all__ = ["Aggregator", "Conversation", "Plain", "Reply", "Request", "RoundResult", "Server", "Total", "server_round"]
+__all__ = ["Aggregator", "Conversation", "Direct", "Reply", "Request", "RoundResult", "Server", "Total", "server_round"]
+
+LEFT = "left before "  # how the reason of a client that dropped out begins
 
 
 class Request(NamedTuple):
@@ -48,15 +55,13 @@ class Reply(NamedTuple):
     folded: Any = None
 
 
-Conversation = Generator[Request, Reply, "Total"]
-
-
 @dataclass
 class Total:
     """Hold the sum of a round's messages (None: nothing was released), and what the sum cost."""
 
-    values: NDArray[Any] | None
-    senders: int
+    values: NDArray[Any] | None = None
+    clip_norm: float = 0.0  # of the next round
+    senders: int = 0
     bytes_up: int = 0
     bytes_down: int = 0
     failures: dict[int, str] = field(default_factory=dict)
@@ -73,28 +78,39 @@ class Total:
         self.failures.update(reply.failures)
 
 
+Conversation = Generator[Request, Reply, Total]
+Spend = Callable[[], None]
+
+
 class Aggregator(Protocol):
     """Turn a cohort and a downlink into a total."""
 
-    def collect(self, round_: int, cohort: list[int], down: bytes) -> Conversation:
-        """Talk to the cohort until the sum of its messages is known."""
+    def collect(self, round_: int, cohort: list[int], down: bytes, terms: Terms, spend: Spend) -> Conversation:
+        """Talk to the cohort until the sum of its messages is known; call `spend` before it can be opened."""
         ...
 
 
 @dataclass(frozen=True)
-class Plain:
-    """Sum messages in the clear: one phase."""
+class Direct:
+    """Sum what clients send, in one phase: in the clear, or as the exact integers that a secure sum would give."""
 
-    fold: Fold
+    coding: Coding
+    fewest: Callable[[int], int]  # how many of a cohort must answer
 
-    def collect(self, round_: int, cohort: list[int], down: bytes) -> Conversation:
+    def collect(self, round_: int, cohort: list[int], down: bytes, terms: Terms, spend: Spend) -> Conversation:
         """Ask everyone to train, and add up what comes back."""
-        request = Request(round_, "train", dict.fromkeys(cohort, down), self.fold)
+        fold = self.coding.fold
+        request = Request(round_, "train", dict.fromkeys(cohort, down), fold)
         reply = yield request
-        total = Total(None, senders=len(reply.sizes))
+        total = Total(clip_norm=terms.clip_norm, senders=len(reply.sizes))
         total.count(request, reply)
-        if total.senders:
-            total.values = self.fold.total(reply.folded)
+        needed = self.fewest(len(cohort))
+        if total.senders < needed:
+            total.reason = f"round {round_}: {total.senders} messages, but {needed} are needed; nothing was released"
+            return total
+        spend()
+        folded = fold.empty() if reply.folded is None else reply.folded
+        total.values, total.clip_norm = self.coding.open(fold.total(folded), terms, total.senders, round_)
         return total
 
 
@@ -115,29 +131,61 @@ class Server:
     cohort: Cohort
     aggregator: Aggregator
     streams: Streams
+    step: ServerStep = field(default_factory=ServerStep)
+    plan: PrivacyPlan | None = None
+    spend: Callable[[int], None] = lambda round_: None
 
-    def draw(self, round_: int) -> list[int]:
-        """Return the clients of a round."""
-        drawn: list[int] = self.cohort.draw(self.streams.get(Purpose.COHORT, round_)).tolist()
-        return drawn
+    def with_ledger(self, charge: Callable[[int], None]) -> Server:
+        """Return a server that charges every round before it opens its sum."""
+        return replace(self, spend=charge)
+
+    def init(self, params: NDArray[np.float32]) -> State:
+        """Return the state before round 1."""
+        state = self.scheme.init(params)
+        if self.plan is not None:
+            state["draws"] = np.zeros(self.cohort.clients, np.int32)
+            state["clip_norm"] = np.array(self.plan.request.clip_norm, np.float32)
+        return state
+
+    def draw(self, state: State, round_: int) -> tuple[list[int], State]:
+        """Return the clients of a round; a private run draws exactly as its plan is charged."""
+        rng = self.streams.get(Purpose.COHORT, round_)
+        if self.plan is None:
+            return self.cohort.draw(rng).tolist(), {}
+        drawn = self.plan.draw_cohort(state["draws"], rng)
+        return drawn.clients.tolist(), {"draws": drawn.draws}
 
 
 def server_round(server: Server, state: State, round_: int) -> Generator[Request, Reply, RoundResult]:
     """Play the server's side of one round."""
     scheme = server.scheme
-    cohort = server.draw(round_)
+    cohort, drawn = server.draw(state, round_)
+    terms = Terms(len(cohort), float(state.get("clip_norm", 0.0)))
     seed = scheme.round_seed(round_)
     down = scheme.downlink(state, seed)
-    total = yield from server.aggregator.collect(round_, cohort, down)
-    if cohort and not total.senders:
-        client, reason = next(iter(total.failures.items()), (cohort[0], "no answer"))
+    if server.plan is not None:
+        down += terms.pack()
+    total = yield from server.aggregator.collect(round_, cohort, down, terms, lambda: server.spend(round_))
+    _check_alive(round_, cohort, total)
+    state = {**state, **drawn}
+    if total.values is None or (not cohort and server.plan is None):
+        return RoundResult(state, len(cohort), total)
+    average, kept = server.step.step(mean(total.values, server.cohort.expected), state, round_)
+    decoded = scheme.decode(average, state, seed, server.streams.get(Purpose.DECODE, round_))
+    if not np.isfinite(np.sum(decoded["params"], dtype=np.float64)):
+        raise RunError(f"round {round_}: the model is no longer finite; lower client_lr or server_lr")
+    kept |= server.step.follow(decoded["params"], state, round_)
+    if server.plan is not None:
+        kept["clip_norm"] = np.array(total.clip_norm, np.float32)
+    return RoundResult({**state, **kept, **decoded}, len(cohort), total)
+
+
+def _check_alive(round_: int, cohort: list[int], total: Total) -> None:
+    """Raise if every client failed by itself, as when training diverges; clients that left are not failures."""
+    failed = {client: reason for client, reason in total.failures.items() if not reason.startswith(LEFT)}
+    if cohort and len(failed) == len(cohort):
+        client, reason = next(iter(failed.items()))
         raise RunError(
             f"round {round_}: none of {len(cohort)} clients sent an update; client {client}: {reason}. "
             "If training diverged, lower client_lr"
         )
-    if total.values is not None:
-        average = mean(total.values, server.cohort.expected)
-        state = scheme.decode(average, state, seed, server.streams.get(Purpose.DECODE, round_))
-    if not np.isfinite(np.sum(state["params"], dtype=np.float64)):
-        raise RunError(f"round {round_}: the model is no longer finite; lower client_lr or server_lr")
-    return RoundResult(state, len(cohort), total)

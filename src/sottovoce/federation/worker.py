@@ -13,6 +13,7 @@ from sottovoce.core.streams import Purpose, Streams
 from sottovoce.core.vectors import Vector
 from sottovoce.data import Partition, balance
 from sottovoce.federation.client import Clients, read_setup
+from sottovoce.federation.coding import Coding
 from sottovoce.federation.shared import Arrays
 from sottovoce.federation.sums import Fold
 from sottovoce.models import LocalTraining, Network, Shard, make_trainer
@@ -48,27 +49,33 @@ class Worker:
         self._clients: Clients | None = None
         self._sums: dict[int, Any] = {}
 
-    def enrol(self, scheme: Scheme, setup: bytes, memory: State) -> None:
+    def enrol(self, scheme: Scheme, setup: bytes, coding: Coding, private: bool, memory: State) -> None:
         """Take in the set-up message; `memory` is not empty when a run resumes."""
-        bound = read_setup(scheme, self._plan.network, setup)
         self._clients = Clients(
-            bound, self._trainer, self._shard, self._streams, self._plan.mean_size if bound.weighted else None, memory
+            scheme=read_setup(scheme, self._plan.network, setup),
+            trainer=self._trainer,
+            shard=self._shard,
+            coding=coding,
+            streams=self._streams,
+            private=private,
+            mean_size=self._plan.mean_size,
+            memory=memory,
         )
 
-    def hear(self, round_: int, down: bytes) -> None:
+    def hear(self, round_: int, payload: bytes, secure: bool) -> None:
         """Take in a round's downlink, for all clients."""
-        self._enrolled().hear(round_, down)
+        self._enrolled().hear(round_, payload, secure=secure)
         self._sums.clear()
 
-    def train(self, round_: int, clients: list[int], fold: Fold | None) -> Outcome:
-        """Train clients; add their payloads to this worker's sum if there is a fold, else return them."""
+    def step(self, round_: int, phase: str, requests: dict[int, bytes], fold: Fold | None) -> Outcome:
+        """Answer for clients; add their payloads to this worker's sum if there is a fold, else return them."""
         sizes: dict[int, int] = {}
         payloads: dict[int, bytes] = {}
         failures: dict[int, str] = {}
-        for client, answer in zip(clients, self._enrolled().step(round_, clients), strict=True):
+        for client, answer in self._enrolled().step(round_, phase, requests).items():
             try:
-                if answer.payload is None:
-                    failures[client] = answer.reason or "no answer"
+                if answer.reason is not None:
+                    failures[client] = answer.reason
                     continue
                 if fold is None:
                     payloads[client] = answer.payload
@@ -94,6 +101,16 @@ class Worker:
         return self._trainer.gradient(
             params, Shard(self._arrays[f"x_{split}"][records], self._arrays[f"y_{split}"][records])
         )
+
+    def public_norms(self, scheme: Scheme, params: Vector, shards: list[NDArray[np.int64]]) -> list[float]:
+        """Return the norms of the messages that clients with these public records would send."""
+        x, y = self._arrays["x_public"], self._arrays["y_public"]
+        rngs = [self._streams.get(Purpose.PUBLIC, 1, index) for index in range(len(shards))]
+        seed = scheme.round_seed(1)
+        owned = [Shard(x[records], y[records]) for records in shards]
+        updates = self._trainer.updates(params, owned, rngs, scheme.trainable(seed))
+        messages = [scheme.encode(update, seed, rng) for update, rng in zip(updates, rngs, strict=True)]
+        return [float(np.linalg.norm(message.astype(np.float64))) for message in messages]
 
     def _shard(self, client: int) -> Shard:
         records = self._plan.partition.records(client)

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import ctypes
 import math
-import sys
+import weakref
 from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.random import Generator
@@ -44,6 +44,8 @@ _RECORDS: Final = 96  # evaluated at once
 _BIG: Final = 2**15  # weights from which a dense layer no longer fits the caches with its gradient
 _SPARSE_FROM: Final = 2**12  # weights from which lists are worth it
 _SPARSE_BELOW: Final = 0.1  # share of kept weights
+
+_Spare = TypeVar("_Spare", bytearray, NDArray[np.uint8])
 
 
 class _Layer(ctypes.Structure):
@@ -99,7 +101,7 @@ class FastTrainer:
         self._kernels = _kernels()
         self._layers = _layers(network)
         self._packed: tuple[Vector, NDArray[np.uint8]] | None = None
-        self._spare_rows = np.empty(0, np.float32)
+        self._spare_rows: list[bytearray] = []
         self._spare_rooms: list[NDArray[np.uint8]] = []
 
     def updates(
@@ -153,9 +155,9 @@ class FastTrainer:
         x = _stored(x, self.network.input_shape)
         logits = np.empty((len(x), 1 if self.network.binary else self.network.classes), np.float32)
         job = self._job(batch=_RECORDS, raw=x.dtype == np.uint8)
-        workspace = self._room(self._kernels.sottovoce_workspace_size(job, None))
+        workspace = self._workspace(job, None)
         self._kernels.sottovoce_scores(job, _place(packed), len(x), _place(x), _place(workspace), _place(logits))
-        self._spare_rooms.append(workspace)
+        _give_back(self._spare_rooms, workspace)
         return logits[:, 0] if self.network.binary else logits
 
     def _train(
@@ -185,7 +187,7 @@ class FastTrainer:
         job.chunk = min(_CLIENTS, len(clients))
         while job.chunk > 1 and self._kernels.sottovoce_workspace_size(job, mask_place) > _WORKSPACE:
             job.chunk //= 2
-        workspace = self._room(self._kernels.sottovoce_workspace_size(job, mask_place))
+        workspace = self._workspace(job, mask_place)
         x_places, y_places, rows = _places(x), _places(y), _places([client.row for client in clients])
         self._kernels.sottovoce_updates(
             job,
@@ -200,7 +202,7 @@ class FastTrainer:
             _place(workspace),
             _place(rows),
         )
-        self._spare_rooms.append(workspace)
+        _give_back(self._spare_rooms, workspace)
 
     def _job(
         self,
@@ -237,25 +239,23 @@ class FastTrainer:
         return packed
 
     def _rows(self, count: int) -> NDArray[np.float32]:
-        """Return room for updates: that of the last call when nobody holds a part of it any more.
+        """Return room for updates: that of an earlier call when nobody holds any part of it now.
 
-        Fresh pages cost the kernel a seventh of the training time of the papers' CNN.
+        Fresh pages would cost the kernel a seventh of the training time of the papers' CNN.
         """
-        spare, size = self._spare_rows, count * self.network.dim
-        # Three references are `spare`, the attribute and the argument; every view of a result would be one more.
-        if spare.size < size or sys.getrefcount(spare) > 3:
-            spare = np.empty(size, np.float32)
-            if spare.nbytes <= _SPARE:
-                self._spare_rows = spare
-        return spare[:size].reshape(count, self.network.dim)
+        shape, size = (count, self.network.dim), 4 * count * self.network.dim
+        if not 0 < size <= _SPARE:
+            return np.empty(shape, np.float32)
+        memory = _take(self._spare_rows, size) or bytearray(size)
+        rows = np.frombuffer(memory, np.float32)
+        # All views of the result keep `rows` alive, so its end is the end of the last of them.
+        weakref.finalize(rows, _give_back, self._spare_rows, memory).atexit = False
+        return rows[: math.prod(shape)].reshape(shape)
 
-    def _room(self, size: int) -> NDArray[np.uint8]:
-        """Return room to work in; give it back with `self._spare_rooms.append`."""
-        try:
-            room = self._spare_rooms.pop()
-        except IndexError:
-            return _room(size)
-        return room if room.size >= size else _room(size)
+    def _workspace(self, job: _Job, mask: int | None) -> NDArray[np.uint8]:
+        size = self._kernels.sottovoce_workspace_size(job, mask)
+        spare = _take(self._spare_rooms, size)
+        return _room(size) if spare is None else spare
 
     def _check_mask(self, trainable: NDArray[np.bool_]) -> None:
         if trainable.shape != (self.network.dim,) or trainable.dtype != np.bool_:
@@ -377,6 +377,20 @@ def _room(size: int) -> NDArray[np.uint8]:
     room = np.empty(size + 64, np.uint8)
     start = -room.ctypes.data % 64
     return room[start : start + size]
+
+
+def _take(spares: list[_Spare], size: int) -> _Spare | None:
+    """Return a spare piece of memory that is large enough; a list's `pop` is safe between threads."""
+    try:
+        spare = spares.pop()
+    except IndexError:
+        return None
+    return spare if len(spare) >= size else None
+
+
+def _give_back(spares: list[_Spare], memory: _Spare) -> None:
+    if not spares:
+        spares.append(memory)
 
 
 def _place(array: NDArray[Any]) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial, reduce
 from typing import Any, Final
 
@@ -23,9 +24,11 @@ from sottovoce.privacy.events import ACCOUNTANTS, Accountant, Event
 
 __all__ = ["epsilon", "epsilon_server", "epsilons_by_round", "noise_multiplier", "truncation_slack"]
 
-FINE: Final = 100  # steps of the discretised privacy loss in one round's standard deviation; an upper bound whatever it is
+FINE: Final = (
+    100  # steps of the discretised privacy loss in one round's standard deviation; an upper bound whatever it is
+)
 COARSE: Final = 12  # for searching
-CURVE: Final = 30  # for one value a round
+CURVE: Final = 20  # for one value a round
 MOMENT_ORDERS: Final = range(1, 33)
 MIN_NOISE: Final = 1e-2
 MAX_NOISE: Final = 1e5
@@ -37,7 +40,8 @@ def epsilon(events: Sequence[Event], *, delta: float, accountant: Accountant = "
 
     Guarantee: an upper bound for zero-out adjacency (one client's messages replaced by nothing), whichever accountant.
 
-    >>> round(epsilon([Event(noise_multiplier=1.54, sample_rate=1 / 60, rounds=200)], delta=1e-5, accountant="moments"), 4)
+    >>> event = Event(noise_multiplier=1.54, sample_rate=1 / 60, rounds=200)
+    >>> round(epsilon([event], delta=1e-5, accountant="moments"), 4)
     1.0006
     """
     _check(delta, accountant)
@@ -118,14 +122,16 @@ def _search(target: float, cost: Callable[[float], float], guess: float, toleran
     return guess, slope
 
 
-def epsilons_by_round(before: Sequence[Event], each: Event, *, delta: float, accountant: Accountant = "pld") -> list[float]:
+def epsilons_by_round(
+    before: Sequence[Event], each: Event, *, delta: float, accountant: Accountant = "pld"
+) -> list[float]:
     """Return epsilon after 1, 2, ... `each.rounds` rounds, with `before` spent already; quick, and never too small."""
     last = epsilon([*before, each], delta=delta, accountant=accountant)
 
     def single(left: float, exact: bool) -> list[float]:
         if accountant == "pld" and each.sample_rate < 1:
             return _pld_curve(tuple(before), each, left, exact)
-        steps = (Event(**{**vars(each), "rounds": count}) for count in range(1, each.rounds + 1))
+        steps = (replace(each, rounds=count) for count in range(1, each.rounds + 1))
         return [_epsilon((*before, step), accountant, FINE, left, exact) for step in steps]
 
     curve = _at_slack([*before, each], delta, accountant, single)
@@ -150,8 +156,8 @@ def _check(delta: float, accountant: str) -> None:
 def _at_slack(events: Sequence[Event], delta: float, accountant: str, price: Callable[[float, bool], Any]) -> Any:
     """Price the events as if cohorts were never cut, after taking from delta what that costs.
 
-    If cutting has probability eta in either world, (epsilon, d) of the uncut release is (epsilon, d + (1 + e^epsilon) eta) of
-    the cut one. A cut that is too likely for that is priced exactly, which only `pld` can.
+    If cutting has probability eta in either world, (epsilon, d) of the uncut release is (epsilon, d + (1 + e^epsilon)
+    eta) of the cut one. A cut that is too likely for that is priced exactly, which only `pld` can.
     """
     eta = sum(truncation_slack(event) for event in events)
     if eta == 0:
@@ -165,8 +171,8 @@ def _at_slack(events: Sequence[Event], delta: float, accountant: str, price: Cal
             return price(delta, True)
         if taken >= delta:
             raise PrivacyError(
-                f"the cohort cap is too low for the {accountant} accountant: cutting a cohort has probability {eta:.2g} over all "
-                f"rounds, which uses up delta {delta:g}; raise cohort_cap or use the pld accountant"
+                f"cohort_cap is too low for the {accountant} accountant: cutting a cohort has probability {eta:.2g} "
+                f"over all rounds, which uses up delta {delta:g}; raise cohort_cap or use the pld accountant"
             )
         if delta - taken >= left:
             return value
@@ -219,6 +225,11 @@ def _spread(events: Sequence[Event]) -> float:
 
 
 def _distribution(event: Event, interval: float, exact: bool) -> Any:
+    return _one_round(replace(event, rounds=1), interval, exact)
+
+
+@lru_cache(maxsize=16)
+def _one_round(event: Event, interval: float, exact: bool) -> Any:
     """Return the privacy loss distribution of one round of an event."""
     from dp_accounting.pld import privacy_loss_distribution as pld
 

@@ -28,7 +28,8 @@ def norm(message: Vector) -> float:
 def clip(message: Vector, clip_norm: float) -> Vector:
     """Return `message` scaled down to norm `clip_norm` if it is longer; a zero message stays zero.
 
-    Guarantee: the result's norm is at most `clip_norm` up to float32 rounding (the private path clips in exact integers).
+    Guarantee: the result's norm is at most `clip_norm` up to float32 rounding (the private path clips in exact
+    integers).
     """
     in_range("clip_norm", clip_norm, low=0, open_low=True)
     length = norm(message)
@@ -79,7 +80,7 @@ class Adaptive:
                 f"count_stddev must be above half the noise multiplier, {noise_multiplier / 2:.4g}, "
                 f"got {self.count_stddev:g}: the count alone would spend the round's budget"
             )
-        return left**-0.5
+        return 1 / math.sqrt(left)
 
     def next_norm(self, clip_norm: float, centred_count: float, expected_cohort: float) -> float:
         """Return the next S from the noisy sum of +-1/2 over the expected cohort."""

@@ -19,8 +19,8 @@ SAMPLINGS: tuple[Sampling, ...] = ("poisson", "fixed")
 class Event:
     """Describe `rounds` releases of a Gaussian sum over sampled clients.
 
-    `cohort_cap` and `clients` say that Poisson cohorts above the cap are cut down to a uniformly random subset of that size
-    (truncated Poisson); without them the cohort is whatever was drawn.
+    `cohort_cap` and `clients` say that Poisson cohorts above the cap are cut down to a uniformly random subset of
+    that size (truncated Poisson); without them the cohort is whatever was drawn.
     """
 
     noise_multiplier: float

@@ -51,9 +51,9 @@ def solve_grid(
 ) -> Grid:
     """Return the grid with the fewest bits, and of those the finest; `step_one` is the papers' grid for ballots.
 
-    Guarantee: the sum of any cohort up to the cap fits the modulus with 12 standard deviations to spare, centres counted
-    at their largest; the honest survivors' noise, less the rounding width, is `noise_multiplier` clip norms; the sum is
-    within `max_slack` of what the Gaussian accountant prices, all coordinates together.
+    Guarantee: the sum of any cohort up to the cap fits the modulus with 12 standard deviations to spare, centres
+    counted at their largest; the honest survivors' noise, less the rounding width, is `noise_multiplier` clip norms;
+    the sum is within `max_slack` of what the Gaussian accountant prices, all coordinates together.
     """
     in_range("length", length, low=1)
     if bits is not None:

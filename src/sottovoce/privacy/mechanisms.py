@@ -1,7 +1,7 @@
 """Hold the mechanisms beside the private path: one to compare with, two for the study of the mechanisms thesis.
 
-Their noise is floating-point, so it leaks (Mironov 2012): none of them may run in a deployment. The private path itself is
-the distributed discrete Gaussian of `PrivacyPlan.protect`.
+Their noise is floating-point, so it leaks (Mironov 2012): none of them may run in a deployment. The private path
+itself is the distributed discrete Gaussian of `PrivacyPlan.protect`.
 """
 
 from __future__ import annotations
@@ -71,11 +71,12 @@ class Laplace:
 class Staircase:
     """Add noise whose density is a staircase in the L1 norm (Geng, Kairouz, Oh and Viswanath 2015).
 
-    With D the sensitivity and b = e^-epsilon the density is a b^k for ||x||_1 in [kD, (k + gamma)D) and a b^(k+1) up to (k + 1)D.
-    `gamma` None is the one of least expected L1 norm: 1 / (1 + e^(epsilon / 2)) in one dimension, a numeric minimum beyond.
+    With D the sensitivity and b = e^-epsilon the density is a b^k for ||x||_1 in [kD, (k + gamma)D) and a b^(k+1) up
+    to (k + 1)D. `gamma` None is the one of least expected L1 norm: 1 / (1 + e^(epsilon / 2)) in one dimension, a
+    numeric minimum beyond.
 
-    The thesis' Algorithm 1 is the case dim = 1, corrected: the branch has probabilities gamma and (1 - gamma) b (it prints
-    (1 - gamma)^b), the sign multiplies both branches, and gamma is in [0, 1].
+    The thesis' Algorithm 1 is the case dim = 1, corrected: the branch has probabilities gamma and (1 - gamma) b (it
+    prints (1 - gamma)^b), the sign multiplies both branches, and gamma is in [0, 1].
 
     Guarantee: on real numbers, epsilon-private for queries of L1 sensitivity `sensitivity`.
     """

@@ -6,6 +6,7 @@ import math
 
 from sottovoce.core.errors import PrivacyError
 from sottovoce.core.validate import in_range
+from sottovoce.privacy.binomial import upper_quantile
 from sottovoce.privacy.events import Sampling
 
 __all__ = ["participation_cap"]
@@ -25,28 +26,26 @@ def participation_cap(
     The default is the smallest m with P[Binomial(rounds, sample_rate) > m] <= delta. As delta is at most 1 / clients,
     less than one client is expected to reach it.
 
-    Guarantee: a client that was drawn m times contributes nothing from then on, and `epsilon` stays valid. Its draws are
-    independent of all else, and the release without the client is the same whatever they were. So for each past the
-    sampled Gaussian dominates the pair; the hockey-stick divergence is jointly convex, so it dominates their mixture;
-    adaptive composition follows (Zhu, Dong and Wang 2022, theorem 10). Two conditions. A draw counts before a cohort
-    is cut to its cap, so that nobody's count depends on others. And under fixed-size sampling, where draws do depend on
-    others, nobody may reach the cap: there (1 + e^epsilon) P[...] <= 1e-6 delta^2, so that all of at most 1 / delta clients
-    together cost 1e-6 of delta.
+    Guarantee: a client that was drawn m times contributes nothing from then on, and `epsilon` stays valid. Its draws
+    are independent of all else, and the release without the client is the same whatever they were. So for each past
+    the sampled Gaussian dominates the pair; the hockey-stick divergence is jointly convex, so it dominates their
+    mixture; adaptive composition follows (Zhu, Dong and Wang 2022, theorem 10). Two conditions. A draw counts before
+    a cohort is cut to its cap, so that nobody's count depends on others. And under fixed-size sampling, where draws
+    do depend on others, nobody may reach the cap: there (1 + e^epsilon) P[...] <= 1e-6 delta^2, so that all of at
+    most 1 / delta clients together cost 1e-6 of delta.
 
     >>> participation_cap(sample_rate=1 / 60, rounds=200, delta=1e-5, epsilon=1.0)
     13
     """
-    from scipy.stats import binom
-
     in_range("rounds", rounds, low=1)
     tail = delta if sampling == "poisson" else 1e-6 * delta * delta / (1 + math.exp(min(epsilon, 700.0)))
-    enough = rounds if sample_rate == 1 else min(rounds, max(1, int(binom.isf(tail, rounds, sample_rate))))
+    enough = rounds if sample_rate == 1 else max(1, upper_quantile(tail, rounds, sample_rate))
     if wanted is None:
         return enough
     in_range("max_participations", wanted, low=1)
     if sampling == "fixed" and wanted < enough:
         raise PrivacyError(
-            f"max_participations must be at least {enough} under fixed-size sampling, got {wanted}: a cap that a client "
-            "can reach makes the others' draws depend on it; use poisson sampling"
+            f"max_participations must be at least {enough} under fixed-size sampling, got {wanted}: a cap that a "
+            "client can reach makes the others' draws depend on it; use poisson sampling"
         )
     return min(rounds, wanted)

@@ -67,7 +67,9 @@ def ballot_centre(radius: float, length: int) -> Fraction:
 
 def add_noise(total: Words, variance: Fraction, bits: int, randomness: Bits) -> Words:
     """Return `total` plus discrete Gaussian noise, modulo 2^bits."""
-    noise = draw(centred_tables(variance, (Fraction(0),)), np.zeros(total.size, np.int32), randomness, modulus_bits=bits)
+    noise = draw(
+        centred_tables(variance, (Fraction(0),)), np.zeros(total.size, np.int32), randomness, modulus_bits=bits
+    )
     return np.asarray((total + noise) & np.uint32((1 << bits) - 1))
 
 

@@ -8,25 +8,26 @@ import math
 from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Final, Literal, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError, PrivacyError
-from sottovoce.core.validate import in_range, one_of
+from sottovoce.core.validate import in_range
 from sottovoce.core.vectors import Vector
 from sottovoce.privacy import accountant as accounts
 from sottovoce.privacy import path
-from sottovoce.privacy.clipping import Adaptive
+from sottovoce.privacy.binomial import upper_quantile
+from sottovoce.privacy.clipping import Adaptive, norm
 from sottovoce.privacy.cohort import Cohort, Counts, draw_cohort
-from sottovoce.privacy.events import Accountant, Event, Sampling
-from sottovoce.privacy.grid import Form, Grid, solve_grid
+from sottovoce.privacy.events import Event
+from sottovoce.privacy.grid import Grid, solve_grid
 from sottovoce.privacy.mechanisms import Gaussian
 from sottovoce.privacy.participation import participation_cap
 from sottovoce.privacy.randomness import Randomness
-from sottovoce.privacy.request import Clipping, Mechanism, Request
+from sottovoce.privacy.request import Request
 from sottovoce.privacy.shares import Shares
 
 __all__ = ["PrivacyPlan", "Release"]
@@ -80,12 +81,13 @@ class PrivacyPlan:
         if noise is None:
             budget = request.epsilon or 0.0
             noise = accounts.noise_multiplier(
-                budget, lambda z: _events(request, shares, z, request.rounds), delta=delta, accountant=request.accountant
+                budget,
+                lambda z: _events(request, shares, z, request.rounds),
+                delta=delta,
+                accountant=request.accountant,
             )
         rounds = _affordable(request, shares, noise, delta)
-        epsilon = accounts.epsilon(
-            _events(request, shares, noise, rounds), delta=delta, accountant=request.accountant
-        )
+        epsilon = accounts.epsilon(_events(request, shares, noise, rounds), delta=delta, accountant=request.accountant)
         cap = participation_cap(
             sample_rate=request.sample_rate,
             rounds=rounds,
@@ -95,7 +97,7 @@ class PrivacyPlan:
             wanted=request.max_participations,
         )
         server = [(noise, cap), *((event.noise_multiplier, event.rounds) for event in request.spent)]
-        solved = {
+        solved: dict[str, Any] = {
             "request": request,
             "noise_multiplier": noise,
             "epsilon": epsilon,
@@ -111,7 +113,7 @@ class PrivacyPlan:
 
     def protect(
         self,
-        message: Vector | NDArray[np.int8],
+        message: NDArray[Any],
         *,
         cohort: int,
         randomness: Randomness,
@@ -119,8 +121,8 @@ class PrivacyPlan:
     ) -> NDArray[Any]:
         """Return what the client sends: words below 2^bits, each a discrete Gaussian around the clipped message.
 
-        `cohort` is the number of clients of this round, as the client itself counted them; `clip_norm` is the round's, and
-        needed under adaptive clipping only.
+        `cohort` is the number of clients of this round, as the client itself counted them; `clip_norm` is the
+        round's, and needed under adaptive clipping only.
 
         Guarantee: the shares of any survivors that `recover` accepts, less the colluders', add up to noise of
         `noise_multiplier` clip norms (after the rounding width), and the message moves the sum by at most one.
@@ -131,22 +133,27 @@ class PrivacyPlan:
         expected = np.int8 if request.form == "ballots" else np.float32
         if message.shape != (request.length,) or message.dtype != expected:
             raise InputError(
-                f"a message of {request.length} {expected.__name__} values was expected, got {message.dtype} {message.shape}"
+                f"a message of {request.length} {expected.__name__} values was expected, "
+                f"got {message.dtype} {message.shape}"
             )
-        norm = self._clip_norm(clip_norm)
+        bound = self._clip_norm(clip_norm)
         if self.grid is None:
-            return Gaussian(self.stddev(norm) / math.sqrt(cohort)).protect(message, norm, randomness)
+            return Gaussian(self.stddev(bound) / math.sqrt(cohort)).protect(message, bound, randomness)
         share = Fraction(self.grid.variance) / cohort
         if request.form == "ballots":
             return path.protect_ballots(
-                message, radius=self.grid.radius, share_variance=share, bits=self.grid.bits, randomness=randomness.bits()
+                message,
+                radius=self.grid.radius,
+                share_variance=share,
+                bits=self.grid.bits,
+                randomness=randomness.bits(),
             )
         return path.protect_floats(
             message,
-            clip_norm=norm,
+            clip_norm=bound,
             radius=self.update_radius,
             precision=self.grid.precision,
-            extra=() if self.adaptive is None else (self._count_centre(message, norm),),
+            extra=() if self.adaptive is None else (self._count_centre(message, bound),),
             share_variance=share,
             bits=self.grid.bits,
             randomness=randomness.bits(),
@@ -186,23 +193,23 @@ class PrivacyPlan:
         """
         self._check_randomness(randomness)
         self.shares.check(cohort, survivors, round_=round_)
-        norm = self._clip_norm(clip_norm)
+        bound = self._clip_norm(clip_norm)
         missing = Fraction(cohort - survivors, cohort) if cohort else Fraction(1)
         if self.grid is None:
             sums = np.asarray(total, np.float32)
             if missing:
-                sums = Gaussian(self.stddev(norm) * math.sqrt(missing)).add(sums, randomness)
-            return Release(sums, norm)
+                sums = Gaussian(self.stddev(bound) * math.sqrt(missing)).add(sums, randomness)
+            return Release(sums, bound)
         if total.shape != (self.word_length,):
             raise InputError(f"a total of {self.word_length} words was expected, got shape {total.shape}")
         words = np.ascontiguousarray(total, np.uint32)
         if missing:
             words = path.add_noise(words, Fraction(self.grid.variance) * missing, self.grid.bits, randomness.bits())
-        sums = path.to_floats(words, step=self.step(norm), bits=self.grid.bits)
+        sums = path.to_floats(words, step=self.step(bound), bits=self.grid.bits)
         if self.adaptive is None:
-            return Release(sums, norm)
-        count = float(sums[-1]) / self.step(norm) / self._count_scale
-        return Release(sums[:-1], self.adaptive.next_norm(norm, count, self.expected_cohort))
+            return Release(sums, bound)
+        count = float(sums[-1]) / self.step(bound) / self._count_scale
+        return Release(sums[:-1], self.adaptive.next_norm(bound, count, self.expected_cohort))
 
     # What it is.
 
@@ -241,8 +248,12 @@ class PrivacyPlan:
 
     @cached_property
     def update_noise_multiplier(self) -> float:
-        """Return the noise on the update itself, in clip norms; above `noise_multiplier` when a count shares the budget."""
-        return self.noise_multiplier if self.adaptive is None else self.adaptive.update_noise_multiplier(self.noise_multiplier)
+        """Return the noise on the update itself, in clip norms: more where a count shares the budget."""
+        return (
+            self.noise_multiplier
+            if self.adaptive is None
+            else self.adaptive.update_noise_multiplier(self.noise_multiplier)
+        )
 
     @property
     def update_radius(self) -> float:
@@ -312,14 +323,12 @@ class PrivacyPlan:
 
     @property
     def _count_scale(self) -> float:
-        """Return the grid steps that one whole count takes: its noise is the updates', z_u R steps, so that is sigma_b."""
+        """Return the grid steps of a count of one: its noise is like the update's, z_u R steps, and that is sigma_b."""
         if self.adaptive is None:
             return 0.0
         return self.update_noise_multiplier * self.update_radius / self.adaptive.count_stddev
 
     def _count_centre(self, message: Vector, clip_norm: float) -> float:
-        from sottovoce.privacy.clipping import norm
-
         return self._count_scale * (0.5 if norm(message) <= clip_norm else -0.5)
 
     def _clip_norm(self, clip_norm: float | None) -> float:
@@ -356,13 +365,9 @@ def _cohort_cap(request: Request) -> int:
         return request.cohort_size
     if request.cohort_cap is not None:
         return min(request.clients, request.cohort_cap)
-    from scipy.stats import binom
-
     worst = math.exp(min(700.0, request.epsilon if request.epsilon is not None else 5.0))
     tail = RARE_CUT * request.delta / (request.rounds * (1 + worst))
-    if tail < 1e-250:
-        return request.clients
-    return min(request.clients, max(1, int(binom.isf(tail, request.clients, request.sample_rate))))
+    return max(1, upper_quantile(tail, request.clients, request.sample_rate))
 
 
 def _affordable(request: Request, shares: Shares, noise: float, delta: float) -> int:
@@ -370,22 +375,20 @@ def _affordable(request: Request, shares: Shares, noise: float, delta: float) ->
     if request.epsilon is None or request.noise_multiplier is None:
         return request.rounds
 
-    def fits(rounds: int) -> bool:
-        events = _events(request, shares, noise, rounds)
-        return accounts.epsilon(events, delta=delta, accountant=request.accountant) <= (request.epsilon or 0.0)
+    def cost(rounds: int) -> float:
+        return accounts.epsilon(_events(request, shares, noise, rounds), delta=delta, accountant=request.accountant)
 
-    if fits(request.rounds):
+    if cost(request.rounds) <= request.epsilon:
         return request.rounds
-    if not fits(1):
-        one = accounts.epsilon(_events(request, shares, noise, 1), delta=delta, accountant=request.accountant)
+    if cost(1) > request.epsilon:
         raise PrivacyError(
-            f"epsilon must be at least {one:.4g} for one round at noise multiplier {noise:g}, got {request.epsilon:g}; "
-            "raise epsilon or noise_multiplier"
+            f"epsilon must be at least {cost(1):.4g} for one round at noise multiplier {noise:g}, got "
+            f"{request.epsilon:g}; raise epsilon or noise_multiplier"
         )
     low, high = 1, request.rounds
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
+        low, high = (middle, high) if cost(middle) <= request.epsilon else (low, middle)
     return low
 
 

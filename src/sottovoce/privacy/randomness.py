@@ -1,4 +1,4 @@
-"""Supply the random bits of the noise: AES-256-CTR, keyed by the operating system or, in simulation, by a named stream."""
+"""Supply the random bits of the noise: AES-256-CTR, keyed by the operating system or, in simulation, by a stream."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _ZEROS: Final = bytes(1 << 18)
 class Randomness:
     """Hold the key of one client's noise in one round.
 
-    Guarantee: a key from `system` is 32 bytes of the operating system's entropy and never leaves the object's repr; a key
-    from `simulated` repeats, and a plan for deployment refuses it.
+    Guarantee: a key from `system` is 32 bytes of the operating system's entropy and never leaves the object's repr; a
+    key from `simulated` repeats, and a plan for deployment refuses it.
 
     >>> key = bytes(32)
     >>> bool((Randomness.simulated(key).bits().take(4) == Randomness.simulated(key).bits().take(4)).all())
@@ -66,7 +66,7 @@ class Bits:
 
     def fill(self, words: NDArray[np.uint64]) -> None:
         """Overwrite `words` with the next words of the stream."""
-        view = memoryview(words).cast("B")
+        view = words.data.cast("B")
         for start in range(0, view.nbytes, len(_ZEROS)):
             part = view[start : start + len(_ZEROS)]
             self._cipher.update_into(_ZEROS if part.nbytes == len(_ZEROS) else _ZEROS[: part.nbytes], part)

@@ -23,9 +23,10 @@ MECHANISMS: tuple[Mechanism, ...] = ("discrete-gaussian", "gaussian")
 class Request:
     """Hold the keys of a private run as the user gives them; every one is checked.
 
-    `threshold` 1 means that no client may drop out; secure aggregation's floor(2n/3) + 1 is `threshold` 2/3. `clipping`
-    says where `clip_norm` comes from: the config (fixed), public updates (public), a start that adapts (adaptive), or the
-    clients' own norms (private, which needs `unsafe_clip_norm`). `spent` are releases before round 1, such as a vote.
+    `threshold` 1 means that no client may drop out; secure aggregation's floor(2n/3) + 1 is `threshold` 2/3.
+    `clipping` says where `clip_norm` comes from: the config (fixed), public updates (public), a start that adapts
+    (adaptive), or the clients' own norms (private, which needs `unsafe_clip_norm`). `spent` are releases before round
+    1, such as a vote.
     """
 
     clients: int
@@ -114,8 +115,8 @@ class Request:
             raise InputError("a private run needs epsilon or noise_multiplier")
         if self.delta > 1 / self.clients and not self.unsafe_delta:
             raise PrivacyError(
-                f"delta must be at most 1 / clients = {1 / self.clients:.3g}, got {self.delta:g}: a larger one allows to "
-                "publish somebody's data outright; lower it or set unsafe_delta"
+                f"delta must be at most 1 / clients = {1 / self.clients:.3g}, got {self.delta:g}: a larger one allows "
+                "to publish somebody's data outright; lower it or set unsafe_delta"
             )
 
     def _check_clipping(self) -> None:
@@ -124,7 +125,9 @@ class Request:
                 raise InputError(f"signs weigh sqrt(length) and need no clipping, got clipping {self.clipping!r}")
             weight = self.length**0.5
             if self.clip_norm not in (0.0, weight):
-                raise InputError(f"clip_norm of signs is sqrt(length) = {weight:.6g}, got {self.clip_norm:g}; leave it out")
+                raise InputError(
+                    f"clip_norm of signs is sqrt(length) = {weight:.6g}, got {self.clip_norm:g}; leave it out"
+                )
             object.__setattr__(self, "clip_norm", weight)
         in_range("clip_norm", self.clip_norm, low=0, open_low=True, high=1e30)
         if self.clipping == "private" and not self.unsafe_clip_norm:
@@ -142,7 +145,9 @@ class Request:
 
     def _check_noise(self) -> None:
         if self.deployment and self.noise_seed is not None:
-            raise PrivacyError("noise in a deployment must come from the operating system; remove the seed of the noise")
+            raise PrivacyError(
+                "noise in a deployment must come from the operating system; remove the seed of the noise"
+            )
         if self.deployment and self.mechanism == "gaussian":
             raise PrivacyError(
                 "the continuous Gaussian leaks through floating point (Mironov 2012) and is for simulation only; "

@@ -1,6 +1,7 @@
 """Draw from tabulated discrete Gaussians, exactly, more than a hundred million times a second.
 
-A draw compares 64 random bits with the high halves of the thresholds; only a tie (once in about 2^60 draws) reads 64 more.
+A draw compares 64 random bits with the high halves of the thresholds; only a tie (once in about 2^60 draws) reads 64
+more.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ Words = NDArray[np.uint32]
 def draw(tables: Tables, centres: Centres, bits: Bits, *, modulus_bits: int = 32) -> Words:
     """Return one draw for each centre, modulo 2^modulus_bits.
 
-    A centre is `row + rows * base`: the draw is `base` plus a draw from that row's table. With `fraction_tables` that is
-    a discrete Gaussian around centre / 2^precision.
+    A centre is `row + rows * base`: the draw is `base` plus a draw from that row's table. With `fraction_tables` that
+    is a discrete Gaussian around centre / 2^precision.
 
     Guarantee: every draw is within 2^-119 of its discrete Gaussian, given uniform bits.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from sottovoce.core.errors import PrivacyError, RunError
 from sottovoce.core.validate import in_range
@@ -43,12 +44,12 @@ class Shares:
         """Return t(n) - c, the fewest shares that the adversary does not know."""
         return self.survivors(cohort) - self.colluders
 
-    @property
+    @cached_property
     def excess(self) -> float:
-        """Return the noise variance of a full cohort over that of the fewest honest survivors, the same for every cohort.
+        """Return the noise variance of a full cohort over that which is sure; the same for every cohort.
 
-        Guarantee: a share of variance V * excess / n leaves at least V among the honest survivors of any cohort, and the
-        full cohort's noise does not tell how large the cohort was. (Shares of V / (t(n) - c) would: in a million
+        Guarantee: a share of variance V * excess / n leaves at least V among the honest survivors of any cohort, and
+        the full cohort's noise does not tell how large the cohort was. (Shares of V / (t(n) - c) would: in a million
         coordinates the variance is measured to a thousandth, which tells n, which tells who was sampled.)
         """
         return max(cohort / self.honest(cohort) for cohort in range(self.floor, self.cap + 1))

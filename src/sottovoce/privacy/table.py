@@ -1,7 +1,8 @@
 """Tabulate discrete Gaussians in integer arithmetic, to 128 bits.
 
-The discrete Gaussian DG(c, v) gives the integer j the weight exp(-(j - c)^2 / 2v). For the centres c = i / 2^k every weight is
-exp(-m^2 h) with m an integer and h = 1 / (2 v 4^k), so one pass over m serves all 2^k fractions of a grid step.
+The discrete Gaussian DG(c, v) gives the integer j the weight exp(-(j - c)^2 / 2v). For the centres c = i / 2^k every
+weight is exp(-m^2 h) with m an integer and h = 1 / (2 v 4^k), so one pass over m serves all 2^k fractions of a grid
+step.
 
 Sums of such tables are what the lattice-Gaussian lemmas speak of (Peikert 2010; Micciancio and Walter 2017).
 """
@@ -37,7 +38,8 @@ class Tables:
     Row f answers for centre f. Outcome `first + j` has the numbers from threshold j - 1 up to threshold j, of 2^128.
     `guide` maps the highest bits of a number to the first outcome it can have.
 
-    Guarantee: each row is within 2^-119 of its discrete Gaussian in total variation (rounding of the thresholds, and tails).
+    Guarantee: each row is within 2^-119 of its discrete Gaussian in total variation (rounding of the thresholds, and
+    tails).
     """
 
     high: NDArray[np.uint64]  # rows x outcomes
@@ -49,11 +51,11 @@ class Tables:
     @property
     def rows(self) -> int:
         """Count the centres."""
-        return self.high.shape[0]
+        return int(self.high.shape[0])
 
     def probabilities(self, row: int) -> list[Fraction]:
         """Return the exact probability of each outcome, `first` upwards."""
-        tops = [(int(h) << 64) | int(l) for h, l in zip(self.high[row], self.low[row], strict=True)]
+        tops = [(int(h) << 64) | int(low) for h, low in zip(self.high[row], self.low[row], strict=True)]
         tops[-1] = 1 << THRESHOLD_BITS
         return [Fraction(top - below, 1 << THRESHOLD_BITS) for below, top in zip([0, *tops], tops, strict=False)]
 
@@ -135,7 +137,7 @@ def _tables(rows: list[list[int]], first: int) -> Tables:
     if len(rows) * outcomes > MAX_ENTRIES:
         raise InputError(f"{len(rows)} tables of {outcomes} outcomes are too many; use a coarser grid")
     full = 1 << THRESHOLD_BITS
-    parts = []
+    parts: list[bytes] = []
     for row in rows:
         sums = list(accumulate(row))
         scale = (full << WORK_BITS) // sums[-1]
@@ -143,7 +145,7 @@ def _tables(rows: list[list[int]], first: int) -> Tables:
         parts.append((full - 1).to_bytes(16, "little"))
     words = np.frombuffer(b"".join(parts), "<u8").reshape(len(rows), outcomes, 2)
     high = np.ascontiguousarray(words[:, :, 1])
-    # Sums that round to 2^128 lost their highest bit above: those outcomes have no numbers, like the last threshold says.
+    # Sums that round to 2^128 lost their highest bit above: the outcomes after them have no numbers.
     lost = np.zeros(high.shape, bool)
     lost[:, outcomes // 2 :] = high[:, outcomes // 2 :] == 0
     high[lost] = np.uint64(2**64 - 1)

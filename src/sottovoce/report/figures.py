@@ -36,7 +36,7 @@ def by_bytes(runs: Sequence[Run]) -> Figure:
     metric = _metric(runs)
     series = [_points(run, metric, _bytes_so_far(run)) for run in runs]
     ends = [points[-1][0] for points in series if points and points[-1][0] > 0]
-    figure = _draw(runs, series, metric, "bytes sent by all clients together, up to that round")
+    figure = _draw(runs, series, metric, "bytes up so far, all clients")
     if ends and max(ends) > 10 * min(ends):
         low = min(points[0][0] for points in series if points and points[0][0] > 0)
         figure.update_xaxes(type="log", tickvals=_decades(low, max(ends)), ticktext=_names(_decades(low, max(ends))))

@@ -6,6 +6,7 @@ import math
 import os
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from sottovoce.core.errors import InputError
 from sottovoce.report.figures import FIGURES, legend
 from sottovoce.report.runs import Facts, Run, facts
 from sottovoce.report.tables import ADVERSARIES, Column, columns
-from sottovoce.report.units import ABSENT, human_bytes
+from sottovoce.report.units import ABSENT, decimal, human_bytes
 
 __all__ = ["page", "write_html"]
 
@@ -29,7 +30,8 @@ def write_html(runs: Sequence[Run], path: Path) -> None:
         draft.write_text(text, encoding="utf-8")
         draft.replace(path)
     except OSError as error:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink()
         raise InputError(f"--html {path} cannot be written: {error.strerror}; choose another file") from None
 
 
@@ -104,21 +106,25 @@ def _differences(runs: Sequence[Run]) -> list[str]:
 
 def _highlights(records: Sequence[Facts]) -> list[tuple[str, str, str]]:
     """Return (what, value, whose) for the extremes of a comparison."""
-    chosen = []
-    if best := _extreme(records, "accuracy_best", largest=True):
-        chosen.append(("highest accuracy", f"{best['accuracy_best']:.4f}", f"{best['label']}, round {best['best_round']}"))
-    if least := _extreme(records, "bytes_up_per_client_round", largest=False):
-        amount = human_bytes(least["bytes_up_per_client_round"])
-        chosen.append(("fewest bytes up, per client and round", amount, str(least["label"])))
+    if len(records) < 2:
+        return []
     private = [record for record in records if record.get("private")]
-    if tightest := _extreme(private, "epsilon", largest=False):
-        chosen.append(("smallest epsilon against others", f"{tightest['epsilon']:.3g}", str(tightest["label"])))
-    return chosen if len(records) > 1 else []
+    asked = (
+        ("highest accuracy, best round", records, "accuracy_best", max, decimal),
+        ("fewest bytes up, per client and round", records, "bytes_up_per_client_round", min, human_bytes),
+        ("smallest epsilon against others", private, "epsilon", min, lambda value: f"{value:.3g}"),
+    )
+    chosen = []
+    for what, among, key, extreme, show in asked:
+        shown = [(record[key], str(record["label"])) for record in among if _is_finite(record.get(key))]
+        if shown:
+            value = extreme(number for number, _ in shown)
+            chosen.append((what, show(value), ", ".join(name for number, name in shown if number == value)))
+    return chosen
 
 
-def _extreme(records: Sequence[Facts], key: str, *, largest: bool) -> Facts | None:
-    known = [record for record in records if isinstance(record.get(key), int | float) and math.isfinite(record[key])]
-    return (max if largest else min)(known, key=lambda record: float(record[key]), default=None)
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _headings(chosen: Sequence[Column]) -> list[tuple[str, int]]:

@@ -64,8 +64,10 @@ class Run:
 
 def read_runs(paths: Iterable[Path]) -> list[Run]:
     """Read several folders; one given twice is read once."""
-    different = {path.resolve(): path for path in reversed(list(paths))}
-    return [read_run(path) for path in reversed(different.values())]
+    different: dict[Path, Path] = {}
+    for path in paths:
+        different.setdefault(path.resolve(), path)
+    return [read_run(path) for path in different.values()]
 
 
 def read_run(path: Path) -> Run:
@@ -87,7 +89,9 @@ def read_run(path: Path) -> Run:
         raise InputError(f"{path} cannot be read: {error}") from None
     for number, record in enumerate(rounds, start=1):
         if not isinstance(record, dict) or not all(_is_number(record.get(key)) for key in _COUNTS):
-            raise InputError(f"{path / 'rounds.jsonl'} is damaged: line {number} lacks a number of {', '.join(_COUNTS)}")
+            raise InputError(
+                f"{path / 'rounds.jsonl'} is damaged: line {number} lacks a number of {', '.join(_COUNTS)}"
+            )
     if summary is not None and not isinstance(summary, dict):
         raise InputError(f"{path / 'summary.json'} is damaged: it must hold one object")
     return Run(path, text, tables, rounds, summary)
@@ -123,6 +127,7 @@ def _told(run: Run) -> Facts:
         "scheme": run.scheme,
         "private": run.private,
         "rounds": len(run.rounds),
+        "rounds_planned": run.planned,
         "bytes_up_per_client_round": up / senders if senders else None,
         "bytes_down_per_client_round": down / asked if asked else None,
         "bytes_up_total": up,

@@ -67,11 +67,13 @@ def _bytes(name: str) -> Callable[[Record], str]:
 
 def _rounds(record: Record) -> str:
     status, rounds = str(record.get("status", "finished")), count(record.get("rounds"))
+    if status.startswith("unfinished"):
+        return f"{rounds} of {count(record.get('rounds_planned'))}, unfinished"
     return rounds if status == "finished" else f"{rounds}, {status}"
 
 
 _ACCURACY, _BALANCED, _AUROC, _EPSILON = "accuracy", "balanced accuracy", "AUROC", "epsilon against"
-_EACH, _TOTAL, _PAPER = "bytes per client and round", "bytes in total", "papers' formula, bytes per client"
+_EACH, _TOTAL, _PAPER = "bytes per client and round", "bytes in total", "papers' formula, per client"
 _RESULTS: Final = ("", _ACCURACY, _BALANCED, _AUROC, _EPSILON)
 
 _COLUMNS: Final = (
@@ -88,8 +90,8 @@ _COLUMNS: Final = (
     Column("epsilon", _EPSILON, ADVERSARIES["epsilon"], "ε others", _epsilon("epsilon")),
     Column("epsilon_server", _EPSILON, ADVERSARIES["epsilon_server"], "ε server", _epsilon("epsilon_server")),
     Column("delta", _EPSILON, "at delta", "δ", lambda r: count(r.get("delta")), optional=True),
-    Column("bytes_up_per_client_round", _EACH, "up", "up/round", _bytes("bytes_up_per_client_round")),
-    Column("bytes_down_per_client_round", _EACH, "down", "down/round", _bytes("bytes_down_per_client_round")),
+    Column("bytes_up_per_client_round", _EACH, "up", "up / round", _bytes("bytes_up_per_client_round")),
+    Column("bytes_down_per_client_round", _EACH, "down", "down / round", _bytes("bytes_down_per_client_round")),
     Column("bytes_setup_per_client", "set-up", "once a client", "set-up", _bytes("bytes_setup_per_client")),
     Column("bytes_up_total", _TOTAL, "up", "up total", _bytes("bytes_up_total")),
     Column("bytes_down_total", _TOTAL, "down", "down total", _bytes("bytes_down_total")),
@@ -104,8 +106,8 @@ _RESULT_NOTE: Final = (
     "ε server: against the server; ∞: not private"
 )
 _COST_NOTE: Final = (
-    "up/round, down/round: bytes serialised per client and round; set-up: once a client; total: all clients and rounds; "
-    "paper: the papers' formula, per client at the best round"
+    "up / round, down / round: bytes serialised per client and round; set-up: once a client; total: all clients and "
+    "rounds; paper: the papers' formula, per client at the best round"
 )
 
 

@@ -24,7 +24,6 @@ __all__ = ["Compressive"]
 
 _PAPER_CHUNKS: Final = 200
 _SMALL_CHUNK: Final = 4096  # the default makes no chunk smaller than this: 5 % of it are 205 measurements
-_BLOCK: Final = 1 << 18  # values transformed at a time: they stay in the cache between gather, transform and cut
 
 
 @final
@@ -101,15 +100,10 @@ class Compressive(Scheme):
 
     def encode(self, update: Vector, seed: int, rng: Generator) -> Message:
         """Return C(w_k - w): shuffle, split, transform, cut."""
-        order = _order(self.dim, self.parts, self.shared_seed)
-        measured = np.empty((self.parts, self.kept), np.float32)
-        rows = max(1, _BLOCK // self.padded)
-        for top in range(0, self.parts, rows):
-            part = order[top : top + rows]
-            chunk = np.empty((len(part), self.padded), np.float32)
-            _gather(np.asarray(update), part, chunk)
-            measured[top : top + rows] = dct.forward(chunk)[:, : self.kept]
-        return measured.reshape(-1)
+        # Whole, not block by block: transforms in between would drive the update out of the cache.
+        chunks = np.empty((self.parts, self.padded), np.float32)
+        _gather(update, _order(self.dim, self.parts, self.shared_seed), chunks)
+        return dct.forward(chunks)[:, : self.kept].reshape(-1)
 
     def decode(self, mean: Vector, state: State, seed: int, rng: Generator) -> State:
         """Return Alg. 4, lines 9 to 13, with y = `mean`."""
@@ -151,8 +145,9 @@ def _gather(update, order, chunk):  # type: ignore[no-untyped-def]
     """Fill chunks with shuffled coordinates and pad with zeros; unsigned indices need no test for negative ones."""
     size = order.shape[1]
     for row in range(order.shape[0]):
-        for column in range(size - 1):
-            chunk[row, column] = update[order[row, column]]
-        last = order[row, size - 1]
-        chunk[row, size - 1] = update[last] if last < update.size else np.float32(0)
-        chunk[row, size:] = np.float32(0)
+        source, target = order[row], chunk[row]
+        for place in range(size - 1):
+            target[place] = update[source[place]]
+        last = source[size - 1]
+        target[size - 1] = update[last] if last < update.size else np.float32(0)
+        target[size:] = np.float32(0)

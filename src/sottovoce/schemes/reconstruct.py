@@ -46,7 +46,8 @@ Array = NDArray[Any]  # float32, or float64 where float32 is too coarse
 STEPS = 20  # of ADMM before a check
 RELAX = 1.8  # of ADMM
 INSIDE = 0.95  # how far towards the border of what is feasible a start or a step may go
-COARSE = 1e-4  # the least tolerance that float32 is asked for
+CLOSE = 0.3  # the relative gap of a guess that is worth starting from
+COARSE = 5e-4  # the least tolerance that float32 is asked for
 
 # Sums may be reordered, which is what lets them be vectorised: once, by the compiler, whatever the number of threads.
 _kernel = njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz"})
@@ -64,7 +65,7 @@ def reconstruct(
     """Return, for each row y of `measured`, an s of `length` values with P(s) <= (1 + tolerance) min P, or so.
 
     Precisely: the duality gap is at most `tolerance` times P(s), up to rounding. `warm`, a guess of the result, saves
-    time and no more. `max_iterations` bounds the interior point steps.
+    time where it is good and is ignored where it is not. `max_iterations` bounds the interior point steps.
 
     >>> spike = np.zeros((1, 64), np.float32)
     >>> spike[0, 40] = 1
@@ -130,9 +131,13 @@ def _approach(y: Array, s: Array, tolerance: float) -> tuple[Array, Array, Array
     The multiplier w of the constraint s = x has |rho w| <= 1, so that Theta (rho w) is nearly feasible.
     """
     kept, length, dtype = y.shape[1], s.shape[1], y.dtype.type
+    if s.any():
+        # The result for other measurements, such as those of the round before, has a gap of 0.6 to 0.9 and costs more
+        # steps than it saves.
+        s = np.where(_certify(y, s, np.zeros_like(y))[2][:, None] < CLOSE, s, dtype(0))
     rho = np.minimum(dtype(1), 2 / _most(np.abs(_adjoint(y, length))))
     w = np.clip(_adjoint(y - _forward(s, kept), length), -1, 1) / rho
-    for _ in range(max(1, kept**3 // (350 * length * STEPS))):  # go on while steps are cheap next to a factor
+    for _ in range(max(1, kept**3 // (2800 * length * STEPS))):  # go on while steps are cheap next to a factor
         for _ in range(STEPS):
             v = s - w
             x = v + _adjoint((y - _forward(v, kept)) / (1 + rho), length)

@@ -5,7 +5,7 @@ At set-up each pair of clients agrees on two chain keys, and the X25519 keys are
     pair mask = HKDF(mask chain, round),   chain = HKDF(chain)      so earlier masks cannot be had from later state
     seed      = fresh, its shares sealed under the share chains and sent along with the masked vector
 
-A session's masking key, opened for a dropout, would open all earlier vectors of that client, whose seeds the server has.
+A session's masking key, opened for a dropout, would open all earlier vectors of that client: their seeds are open.
 So no secret of the session is ever shared or opened: survivors tell the one round's pair mask that they share with each
 client that dropped. That is also what this mode gives up: if anybody dropped before its vector came, then every
 survivor must answer the unmask request, or the round is aborted.
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import final
+from typing import Final, final
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
@@ -28,6 +28,8 @@ from sottovoce.secagg.session import Session
 from sottovoce.secagg.terms import check_quorum, check_words, pair_mask, pair_sign, self_mask
 
 __all__ = ["StandingClient"]
+
+MOST_SKIPPED: Final = 1000  # every skipped round turns every chain once
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class _Round:
 class StandingClient:
     """Enrol once (`advertise`, `enrol`), then take part in rounds (`mask`, `consistency`, `unmask`) in rising order.
 
-    Guarantee: as for `Client`, round by round; whoever later seizes the client's state learns nothing of earlier rounds.
+    Guarantee: as for `Client`, round by round; whoever later seizes the client's state learns no earlier mask.
     """
 
     def __init__(self, session: Session, client: int, signing_key: bytes, entropy: Entropy = os.urandom) -> None:
@@ -112,6 +114,8 @@ class StandingClient:
         """Return the words under every mask of a later round, and shares of the seed sealed for each peer."""
         if self._phase not in ("mask", "consistency", "unmask") or round_ < self._chains.round:
             raise SecAggError(f"client {self.client}: round {round_} is over, or comes before enrolment")
+        if round_ - self._chains.round > MOST_SKIPPED:
+            raise SecAggError(f"client {self.client}: round {round_} is more than {MOST_SKIPPED} ahead; enrol anew")
         session = self.session.for_round(round_, (self.client, *self._chains.masks))
         check_words(session, words)
         me = session.position(self.client)

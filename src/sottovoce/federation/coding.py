@@ -1,0 +1,229 @@
+"""Turn a client's message into what travels, and the total back into a sum of messages.
+
+clear      float32 values or packed ballots, as the scheme made them
+grid       integers modulo 2^b on a fixed grid: what a secure sum without privacy needs
+private    integers modulo 2^b with clipping and a share of noise, as the privacy plan says
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sottovoce.core import wire
+from sottovoce.core.errors import InputError, RunError
+from sottovoce.core.streams import Purpose, Streams
+from sottovoce.core.vectors import Vector
+from sottovoce.federation.sums import BallotSum, FloatSum, Fold, WordSum
+from sottovoce.privacy import PrivacyPlan, Randomness
+from sottovoce.schemes.ballots import expand
+from sottovoce.schemes.base import Message
+
+__all__ = ["BallotGrid", "Clear", "Coding", "Grid", "Opened", "Private", "Terms"]
+
+Words = NDArray[np.uint32]
+
+
+class Terms(NamedTuple):
+    """Hold what server and clients agree on in a round besides the model: how many take part, and where they clip."""
+
+    cohort: int
+    clip_norm: float
+
+    def pack(self) -> bytes:
+        """Return the terms as a frame after the downlink."""
+        return wire.pack(np.array(self, np.float32))
+
+    @classmethod
+    def split(cls, payload: bytes) -> tuple[bytes, Terms]:
+        """Cut the terms off a downlink."""
+        size = wire.frame_size(2)
+        cohort, clip_norm = wire.unpack_floats(payload[-size:], length=2).tolist()
+        return payload[:-size], cls(int(cohort), clip_norm)
+
+
+class Opened(NamedTuple):
+    """Hold the sum of a round's messages, and the clip norm of the next round."""
+
+    values: NDArray[Any]
+    clip_norm: float
+
+
+class Coding(Protocol):
+    """Say how messages travel."""
+
+    @property
+    def fold(self) -> Fold:
+        """Return how payloads add up."""
+        ...
+
+    @property
+    def bits(self) -> int:
+        """Return the bits of one coordinate on the wire."""
+        ...
+
+    def payload(self, message: Message, terms: Terms, round_: int, client: int) -> bytes:
+        """Return what a client sends when nothing masks it."""
+        ...
+
+    def open(self, total: NDArray[Any], terms: Terms, senders: int, round_: int) -> Opened:
+        """Return the sum of the messages that a total stands for."""
+        ...
+
+
+class WordCoding(Coding, Protocol):
+    """Say how messages travel as integers, which is what can be masked."""
+
+    def words(self, message: Message, terms: Terms, round_: int, client: int) -> Words:
+        """Return the message as integers below 2^bits."""
+        ...
+
+
+@dataclass(frozen=True)
+class Clear:
+    """Send messages as they are."""
+
+    form: Literal["floats", "ballots"]
+    length: int
+    senders: int
+
+    @property
+    def fold(self) -> Fold:
+        """Return how payloads add up."""
+        return BallotSum(self.length) if self.form == "ballots" else FloatSum(self.length, self.senders)
+
+    @property
+    def bits(self) -> int:
+        """Return one bit for a ballot, 32 for a float."""
+        return 1 if self.form == "ballots" else 32
+
+    def payload(self, message: Message, terms: Terms, round_: int, client: int) -> bytes:
+        """Return the message's frame."""
+        return wire.frame(message, length=self.length, bits=1) if self.form == "ballots" else wire.pack(message)
+
+    def open(self, total: NDArray[Any], terms: Terms, senders: int, round_: int) -> Opened:
+        """Return the total itself."""
+        return Opened(total, terms.clip_norm)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Round floats to a grid that leaves room for all senders at the largest value; 32 bits a coordinate.
+
+    The rounding error of a sum of k messages is at most k * step / 2 in every coordinate.
+    """
+
+    length: int
+    senders: int
+    largest: float
+
+    bits = 32
+
+    @property
+    def step(self) -> float:
+        """Return the distance of two neighbours on the grid."""
+        return self.largest * self.senders / (2.0 ** (self.bits - 1) - self.senders)
+
+    @property
+    def fold(self) -> Fold:
+        """Return how payloads add up."""
+        return WordSum(self.length, self.bits)
+
+    def words(self, message: Vector, terms: Terms, round_: int, client: int) -> Words:
+        """Return the nearest grid points, modulo 2^bits."""
+        top = float(np.max(np.abs(message), initial=0.0))
+        if not top <= self.largest:
+            raise RunError(
+                f"the message has a value of {top:g}, outside the secure sum's range of {self.largest:g}; "
+                "raise [aggregation] largest"
+            )
+        return np.rint(message.astype(np.float64) / self.step).astype(np.int64).astype(np.uint32)
+
+    def payload(self, message: Message, terms: Terms, round_: int, client: int) -> bytes:
+        """Return the words, packed."""
+        return wire.pack(self.words(message, terms, round_, client), bits=self.bits)
+
+    def open(self, total: NDArray[Any], terms: Terms, senders: int, round_: int) -> Opened:
+        """Return the sum; words in the upper half are negative."""
+        return Opened(total.astype(np.uint32).view(np.int32) * self.step, terms.clip_norm)
+
+
+@dataclass(frozen=True)
+class BallotGrid:
+    """Count votes for +1 in integers that hold the largest cohort."""
+
+    length: int
+    senders: int
+
+    @property
+    def bits(self) -> int:
+        """Return the bits of the largest count."""
+        return max(1, math.ceil(math.log2(self.senders + 1)))
+
+    @property
+    def fold(self) -> Fold:
+        """Return how payloads add up."""
+        return WordSum(self.length, self.bits)
+
+    def words(self, message: Message, terms: Terms, round_: int, client: int) -> Words:
+        """Return 1 for +1 and 0 for -1."""
+        return (expand(message, self.length) > 0).astype(np.uint32)
+
+    def payload(self, message: Message, terms: Terms, round_: int, client: int) -> bytes:
+        """Return the words, packed."""
+        return wire.pack(self.words(message, terms, round_, client), bits=self.bits)
+
+    def open(self, total: NDArray[Any], terms: Terms, senders: int, round_: int) -> Opened:
+        """Return the sum of signs: votes for less votes against."""
+        return Opened(2 * total.astype(np.int64) - senders, terms.clip_norm)
+
+
+@dataclass(frozen=True)
+class Private:
+    """Clip, round and add a share of noise, all by the privacy plan; the noise is seeded, as this is a simulation."""
+
+    plan: PrivacyPlan
+    streams: Streams
+
+    @property
+    def bits(self) -> int:
+        """Return the bits of one word."""
+        if self.plan.bits is None:
+            raise InputError("the continuous Gaussian does not travel as integers")
+        return self.plan.bits
+
+    @property
+    def fold(self) -> Fold:
+        """Return how payloads add up."""
+        if self.plan.bits is None:
+            return FloatSum(self.plan.word_length, self.plan.cohort_cap)
+        return WordSum(self.plan.word_length, self.bits)
+
+    def words(self, message: Message, terms: Terms, round_: int, client: int) -> Words:
+        """Return the protected message."""
+        if self.plan.request.form == "ballots":
+            message = expand(message, self.plan.request.length)
+        randomness = Randomness.simulated(self.streams.key(Purpose.NOISE, round_, client))
+        clip_norm = None if self.plan.adaptive is None else terms.clip_norm
+        return self.plan.protect(message, cohort=terms.cohort, randomness=randomness, clip_norm=clip_norm)
+
+    def payload(self, message: Message, terms: Terms, round_: int, client: int) -> bytes:
+        """Return the protected message, packed."""
+        words = self.words(message, terms, round_, client)
+        return wire.pack(words) if self.plan.bits is None else wire.pack(words, bits=self.bits)
+
+    def open(self, total: NDArray[Any], terms: Terms, senders: int, round_: int) -> Opened:
+        """Return the noisy sum; raise if too few came for the noise to be complete."""
+        release = self.plan.recover(
+            total,
+            cohort=terms.cohort,
+            survivors=senders,
+            randomness=Randomness.simulated(self.streams.key(Purpose.NOISE, round_)),
+            clip_norm=None if self.plan.adaptive is None else terms.clip_norm,
+            round_=round_,
+        )
+        return Opened(release.total, release.clip_norm)

@@ -1,0 +1,218 @@
+"""Keep the account of what was spent: append-only lines, each chained to the one before by its hash.
+
+A charge is written and synchronised *before* the sum it pays for can be opened, and never given back. One line is
+
+    {"index": 3, "kind": "charge", "round": 3, "digest": "...", "previous": "...", "hash": "..."}
+
+and its hash is SHA-256 over the line without it. The first line opens the ledger and names the plan.
+
+A process killed while writing leaves a torn last line: no newline, or nothing that reads as JSON. Its `charge` never
+returned, so nothing was opened. In simulation the line is dropped, because the resumed round repeats the same noise
+bit for bit and charges again. In a deployment it is counted: a disk that loses the end of a line that *was*
+acknowledged looks the same, and one round too many is the error we can live with. A damaged line anywhere else is
+refused.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from sottovoce.core.errors import PrivacyError
+from sottovoce.privacy.plan import PrivacyPlan
+
+__all__ = ["Ledger"]
+
+VERSION: Final = 1
+GENESIS: Final = "0" * 64
+
+Step = Callable[[str], None]
+
+
+def _nothing(step: str) -> None:
+    """Do nothing: tests pass a function that kills the process here."""
+
+
+class Ledger:
+    """Charge rounds against a limit, for the server (all rounds) or for one client (its participations).
+
+    Guarantee: when `charge` returns, the charge is on disk; `spent` never falls; no more than `limit` charges are ever
+    granted for one plan; two processes cannot hold one ledger.
+    """
+
+    def __init__(self, path: Path, *, digest: str, limit: int, deployment: bool, step: Step = _nothing) -> None:
+        self.path = path
+        self._digest = digest
+        self._limit = limit
+        self._deployment = deployment
+        self._step = step
+        self._rounds: list[int] = []
+        self._torn = 0
+        self._last = GENESIS
+        self._index = 0
+        self._file = _open_locked(path)
+        try:
+            self._load()
+        except BaseException:
+            self._file.close()
+            raise
+
+    @classmethod
+    def of_server(cls, path: Path, plan: PrivacyPlan) -> Self:
+        """Open the run's ledger: one charge a round, as many as the plan's budget affords."""
+        return cls(path, digest=plan.digest(), limit=plan.rounds, deployment=plan.request.deployment)
+
+    @classmethod
+    def of_client(cls, path: Path, plan: PrivacyPlan) -> Self:
+        """Open a client's own ledger: one charge a participation, at most `max_participations`."""
+        return cls(path, digest=plan.digest(), limit=plan.max_participations, deployment=plan.request.deployment)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the ledger; closing the file gives the lock back."""
+        self._file.close()
+
+    @property
+    def spent(self) -> int:
+        """Count the charges."""
+        return len(self._rounds) + self._torn
+
+    @property
+    def left(self) -> int:
+        """Count the charges that the limit still allows."""
+        return max(0, self._limit - self.spent)
+
+    def affords(self, round_: int) -> bool:
+        """Say whether `charge(round_)` would be granted: ask before sampling, and end the run cleanly if not."""
+        return self.left > 0 or self._repeats(round_)
+
+    def charge(self, round_: int) -> None:
+        """Charge a round; on return it is on disk and the sum may be opened.
+
+        In simulation a round that was charged already repeats the same noise, so it is not charged twice. In a
+        deployment noise is fresh, so a repeated round is another release.
+        """
+        if self._repeats(round_):
+            return
+        if self.left == 0:
+            raise PrivacyError(
+                f"round {round_} would exceed the budget: {self.spent} of {self._limit} are spent in {self.path.name}"
+            )
+        self._append({"kind": "charge", "round": round_})
+        self._rounds.append(round_)
+
+    def check_checkpoint(self, round_: int) -> None:
+        """Raise if a checkpoint has finished a round that was never charged: then this is not its ledger."""
+        highest = max(self._rounds, default=0)
+        if round_ > highest:
+            raise PrivacyError(
+                f"the checkpoint is at round {round_}, but {self.path.name} has charged rounds up to {highest}; "
+                "restore the ledger that belongs to it"
+            )
+
+    def _repeats(self, round_: int) -> bool:
+        return not self._deployment and round_ in self._rounds
+
+    def _append(self, fields: dict[str, Any]) -> None:
+        entry = {"index": self._index, **fields, "digest": self._digest, "previous": self._last}
+        entry["hash"] = _hash(entry)
+        line = (json.dumps(entry) + "\n").encode()
+        self._step("before the write")
+        half = len(line) // 2
+        # Two writes, so that the tests can kill in between; a real kill can fall inside either.
+        self._file.write(line[:half])
+        self._file.flush()
+        self._step("within the line")
+        self._file.write(line[half:])
+        self._file.flush()
+        self._step("before the sync")
+        os.fsync(self._file.fileno())
+        self._step("after the sync")
+        self._last = str(entry["hash"])
+        self._index += 1
+
+    def _load(self) -> None:
+        self._file.seek(0)
+        content = self._file.read()
+        whole, torn = _split_torn(content)
+        for number, line in enumerate(whole, start=1):
+            self._read(line, number)
+        if torn:
+            # Cut the torn end off, or the next line would be glued to it.
+            self._file.truncate(len(content) - len(torn))
+            os.fsync(self._file.fileno())
+        self._file.seek(0, os.SEEK_END)
+        if not self._index:
+            self._append({"kind": "open", "version": VERSION, "limit": self._limit, "deployment": self._deployment})
+            _sync_folder(self.path.parent)
+        elif torn and self._deployment:
+            self._append({"kind": "torn"})
+            self._torn += 1
+
+    def _read(self, line: bytes, number: int) -> None:
+        try:
+            entry = json.loads(line)
+            claimed = entry.pop("hash")
+            sound = (entry["index"], entry["previous"], claimed) == (self._index, self._last, _hash(entry))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            sound = False
+        if not sound:
+            raise PrivacyError(f"{self.path.name} line {number} is damaged: the chain of hashes is broken; restore it")
+        if entry["digest"] != self._digest:
+            raise PrivacyError(
+                f"{self.path.name} belongs to another plan ({entry['digest'][:12]}, not {self._digest[:12]}); "
+                "a resumed run must keep its privacy settings"
+            )
+        if number == 1:
+            told = (entry["kind"], entry.get("version"), entry.get("limit"), entry.get("deployment"))
+            if told != ("open", VERSION, self._limit, self._deployment):
+                raise PrivacyError(f"{self.path.name} was opened with other rules: {told[1:]}")
+        elif entry["kind"] == "charge":
+            self._rounds.append(int(entry["round"]))
+        elif entry["kind"] == "torn":
+            self._torn += 1
+        else:
+            raise PrivacyError(f"{self.path.name} line {number} is of unknown kind {entry['kind']!r}")
+        self._last = claimed
+        self._index += 1
+
+
+def _open_locked(path: Path) -> Any:
+    file = path.open("a+b")
+    try:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise PrivacyError(f"{path.name} is in use by another process; one run keeps one ledger") from None
+    return file
+
+
+def _split_torn(content: bytes) -> tuple[list[bytes], bytes]:
+    """Return the whole lines and the torn end, which a kill can leave only at the end."""
+    lines = content.split(b"\n")
+    return lines[:-1], lines[-1]
+
+
+def _hash(entry: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import pytest
+
+from sottovoce.cli.progress import Clock, Lines
+
+
+def test_time_left_is_reckoned_from_rounds_that_were_really_played() -> None:
+    moments = iter([0.0, 0.001, 0.002, 2.002, 4.002])
+    clock = Clock(10, now=lambda: next(moments))
+
+    # Three old rounds come at once from a resumed run, then two are played in two seconds each.
+    left = [clock.tick({"round": round_, "seconds": 1.5}) for round_ in range(1, 6)]
+
+    assert left[:3] == [None, None, None]
+    assert left[3] == pytest.approx(6 * 2.0)
+    assert left[4] == pytest.approx(5 * 2.0)
+
+
+def test_a_line_says_what_went_wrong_even_between_evaluations(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Lines(named=True)
+    lines.start("a", 10)
+
+    lines.show("a", {"round": 1, "bytes_up": 1000, "bytes_down": 10, "seconds": 1.0})
+    lines.show("a", {"round": 2, "bytes_up": 1000, "bytes_down": 10, "seconds": 1.0, "failures": {"3": "diverged"}})
+    lines.show("a", {"round": 3, "bytes_up": 1000, "bytes_down": 10, "seconds": 1.0, "accuracy": None})
+
+    assert [line.partition(", 0")[0] for line in capsys.readouterr().err.splitlines()] == [
+        "a: round 2 of 10: 2.00 kB up, 20 B down, 1 client failed",
+        "a: round 3 of 10: accuracy —, 3.00 kB up, 30 B down",
+    ]

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .conftest import Shell
+
+
+def test_report_prints_a_table_and_writes_a_page(shell: Shell, finished: Path, here: Path) -> None:
+    outcome = shell("report", str(finished), "--html", "page.html")
+
+    assert outcome.code == 0
+    assert "small" in outcome.out and "fl-std" in outcome.out
+    assert outcome.err == "the report is in page.html\n"
+    assert (here / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_report_as_json_has_the_numbers_and_nulls(shell: Shell, finished: Path) -> None:
+    document = shell("report", str(finished), "--json").json()
+
+    (run,) = document["runs"]
+    assert document["html"] is None
+    assert (run["label"], run["status"], run["rounds"]) == ("small", "finished", 6)
+    assert run["epsilon"] is None
+    assert run["bytes_up_total"] > 0
+
+
+@pytest.mark.parametrize("path", ["nothing", ".", "small.toml"])
+def test_what_is_no_run_exits_2_with_one_sentence(shell: Shell, path: str) -> None:
+    outcome = shell("report", path)
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith("error: ") and outcome.err.count("\n") == 1
+
+
+def test_a_page_that_cannot_be_written_exits_2_before_anything_is_printed(shell: Shell, finished: Path) -> None:
+    outcome = shell("report", str(finished), "--html", "small.toml/page.html")
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "--html" in outcome.err
+
+
+def test_plan_tells_costs_without_leaving_a_run(shell: Shell, here: Path) -> None:
+    costs = shell("plan", "small.toml", "--json").json()
+
+    assert (costs["scheme"], costs["clients"], costs["rounds"]) == ("fl-std", 20, 6)
+    assert costs["bytes_up_total"] == 6 * 10 * costs["bytes_up_per_client_round"]
+    outcome = shell("plan", "small.toml", "--set", "scheme.name=fl-sign")
+    assert outcome.code == 0
+    assert "bytes_up_per_client_round" in outcome.out and "fl-sign" in outcome.out
+    assert [file.name for file in here.iterdir()] == ["small.toml"]
+
+
+def test_plan_refuses_what_run_would(shell: Shell) -> None:
+    outcome = shell("plan", "small.toml", "--set", "data.clients=99999")
+
+    assert (outcome.code, outcome.out) == (2, "")
+
+
+def test_a_sweep_makes_one_run_a_point_and_is_not_run_twice(shell: Shell, here: Path) -> None:
+    with (here / "small.toml").open("a") as file:
+        file.write('\n[sweep]\nscheme.name = ["fl-std", "fl-sign"]\n')
+
+    first = shell("sweep", "small.toml", "--out", "grid")
+    again = shell("sweep", "small.toml", "--out", "grid", "--json")
+
+    assert first.code == again.code == 0
+    summaries = again.json()
+    assert [summary["scheme"] for summary in summaries] == ["fl-std", "fl-sign"]
+    for summary in summaries:
+        assert summary["name"] in first.out
+        assert f"{summary['name']}: round 6 of 6: accuracy" in first.err
+        assert (here / "grid" / summary["name"] / "summary.json").exists()
+    assert again.err == ""
+    runs = [str(here / "grid" / summary["name"]) for summary in summaries]
+    assert len(shell("report", *runs, "--json").json()["runs"]) == 2
+
+
+def test_a_sweep_without_a_grid_is_refused(shell: Shell) -> None:
+    outcome = shell("sweep", "small.toml")
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "[sweep]" in outcome.err

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sottovoce.experiment.folder import read_rounds, read_summary
+
+from .conftest import COMMAND, Shell, environment, process
+
+
+def test_a_run_prints_a_table_to_stdout_and_a_line_for_each_evaluation_to_stderr(shell: Shell, here: Path) -> None:
+    outcome = shell("run", "small.toml", "--out", "out")
+
+    assert outcome.code == 0
+    lines = outcome.err.splitlines()
+    assert [line.split(":")[0] for line in lines[:-1]] == ["round 2 of 6", "round 4 of 6", "round 6 of 6"]
+    assert "accuracy 0." in lines[0] and " up, " in lines[0] and " left" in lines[0]
+    assert lines[-1] == "the run is in out"
+    summary = read_summary(here / "out")
+    assert summary is not None
+    assert f"{summary['accuracy_best']:.4f} ({summary['best_round']})" in outcome.out
+    assert "fl-std" in outcome.out and "∞" in outcome.out
+
+
+def test_json_is_the_summary_and_quiet_is_quiet(shell: Shell, here: Path) -> None:
+    outcome = shell("run", "small.toml", "--quiet", "--json", "--set", "experiment.name=other", "--workers", "1")
+
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.json() == read_summary(here / "runs" / "other")
+
+
+def test_a_finished_run_is_not_run_again(shell: Shell, finished: Path) -> None:
+    source = str(finished.parent / "small.toml")
+
+    assert shell("run", source, "--out", str(finished)).code == 2
+    outcome = shell("run", source, "--out", str(finished), "--resume")
+
+    assert outcome.code == 0
+    assert "finished already" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nothing.toml"], "no experiment file nothing.toml"),
+        (["small.toml", "--set", "scheme.name=fl-tpo"], "did you mean 'fl-top'?"),
+        (["small.toml", "--set", "client.local_step=3"], "did you mean 'local_steps'?"),
+        (["small.toml", "--set", "rounds=3"], "table.key=value"),
+        (["small.toml", "--set", "cohort.sample_rate=2"], "(0, 1]"),
+        (["small.toml", "--set", "data.source=digit"], "did you mean 'digits'?"),
+        (["small.toml", "--set", "data.clients=99999"], "99999"),
+        (["small.toml", "--out", "small.toml"], "is a file"),
+    ],
+)
+def test_bad_input_exits_2_with_one_sentence_and_leaves_nothing(
+    shell: Shell, here: Path, arguments: list[str], words: str
+) -> None:
+    outcome = shell("run", *arguments)
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith("error: ") and outcome.err.count("\n") == 1
+    assert words in outcome.err
+    assert [file.name for file in here.iterdir()] == ["small.toml"]
+
+
+def test_ctrl_c_leaves_a_run_that_the_printed_command_finishes(here: Path) -> None:
+    wanted = ["small.toml", "--set", "experiment.rounds=300", "--set", "cohort.sample_rate=1/4", "--out", "my runs/x"]
+    folder = here / "my runs" / "x"
+    command = process("run", *wanted)
+    if command.stderr is None:
+        pytest.fail("no pipe")
+    assert command.stderr.readline().startswith("round 2 of 300")
+
+    os.killpg(command.pid, signal.SIGINT)  # as a terminal does: to the workers too
+    out, err = command.communicate(timeout=30)
+
+    assert (command.returncode, out) == (4, "")
+    assert "Traceback" not in err
+    told, _, again = err.splitlines()[-1].partition("; go on with: ")
+    assert told.startswith("interrupted after round ")
+    assert again == shlex.join(["sottovoce", "run", *wanted, "--resume"])
+    assert len(read_rounds(folder)) >= 2
+    assert read_summary(folder) is None
+
+    words = [*shlex.split(again)[1:], "--quiet", "--json"]
+    resumed = subprocess.run([*COMMAND, *words], capture_output=True, text=True, env=environment(), check=False)
+
+    assert (resumed.returncode, resumed.stderr) == (0, "")
+    assert json.loads(resumed.stdout) == read_summary(folder)
+    assert [record["round"] for record in read_rounds(folder)] == list(range(1, 301))
+
+
+def test_a_closed_stderr_does_not_stop_a_run(here: Path) -> None:
+    command = process("run", "small.toml", "--out", "x")
+    if command.stderr is None:
+        pytest.fail("no pipe")
+    command.stderr.close()
+    command.wait(timeout=60)
+
+    assert read_summary(here / "x") is not None

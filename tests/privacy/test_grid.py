@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sottovoce.core.errors import InputError, PrivacyError, RunError
+from sottovoce.privacy.grid import COARSEST, FINEST, TAIL, solve_grid
+from sottovoce.privacy.lattice import ROUNDING
+from sottovoce.privacy.shares import Shares
+
+CNN = 1_663_370
+
+
+def everyone(cap: int) -> Shares:
+    return Shares(threshold=1.0, colluders=0, floor=1, cap=cap)
+
+
+@pytest.mark.parametrize("z", [1.2244, 1.54])
+@pytest.mark.parametrize("length", [8317, CNN])
+@pytest.mark.parametrize("cap", [100, 130, 150, 177])
+def test_floats_take_at_most_thirteen_bits_at_the_papers_cohort(z: float, length: int, cap: int) -> None:
+    assert solve_grid(noise_multiplier=z, shares=everyone(cap), length=length).bits <= 13
+
+
+@pytest.mark.parametrize("z", [1.2244, 1.54])
+def test_signs_take_ten_bits_at_the_papers_cohort(z: float) -> None:
+    assert solve_grid(noise_multiplier=z, shares=everyone(177), length=CNN, form="ballots").bits == 10
+
+
+def test_the_papers_own_grid_for_signs_takes_sixteen_bits_and_a_client_std_of_199() -> None:
+    grid = solve_grid(noise_multiplier=1.54, shares=everyone(100), length=CNN, form="ballots", step_one=True)
+
+    assert grid.bits == 16
+    assert math.sqrt(grid.variance / 100) == pytest.approx(198.6, abs=0.1)
+
+
+def test_secure_aggregation_with_dropouts_keeps_the_bits() -> None:
+    shares = Shares(threshold=2 / 3, colluders=3, floor=60, cap=177)
+
+    assert solve_grid(noise_multiplier=1.2244, shares=shares, length=CNN).bits == 13
+    assert solve_grid(noise_multiplier=1.2244, shares=shares, length=CNN, form="ballots").bits == 10
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    z=st.floats(0.3, 30),
+    cap=st.integers(1, 400),
+    length=st.integers(1, 2_000_000),
+    form=st.sampled_from(["floats", "ballots"]),
+)
+def test_no_solved_grid_can_wrap_or_lose_its_noise(z: float, cap: int, length: int, form: str) -> None:
+    grid = solve_grid(noise_multiplier=z, shares=everyone(cap), length=length, form=form)
+
+    largest = grid.radius / math.sqrt(length) if form == "ballots" else grid.radius
+    assert cap * largest + TAIL * math.sqrt(grid.variance) < 2 ** (grid.bits - 1)
+    assert math.sqrt(grid.variance - ROUNDING**2) / grid.radius == pytest.approx(z)
+    assert grid.wrap_probability < 1e-24
+    assert grid.slack <= 1e-20
+    assert z * grid.radius >= COARSEST * 0.999
+    assert z * grid.radius <= FINEST * 1.001 or (form == "floats" and grid.precision == 8)
+
+
+def test_too_few_bits_are_refused_rather_than_wrapped() -> None:
+    with pytest.raises(PrivacyError, match="not to wrap, got 9"):
+        solve_grid(noise_multiplier=1.54, shares=everyone(100), length=100, bits=9)
+
+
+def test_a_cohort_that_no_modulus_holds_is_refused() -> None:
+    with pytest.raises(PrivacyError, match="lower the cohort cap"):
+        solve_grid(noise_multiplier=0.02, shares=everyone(10_000), length=100)
+
+
+@settings(deadline=None)
+@given(threshold=st.sampled_from([0.5, 2 / 3, 0.9, 1.0]), colluders=st.integers(0, 5), cap=st.integers(20, 300))
+def test_every_cohort_keeps_its_noise_among_honest_survivors(threshold: float, colluders: int, cap: int) -> None:
+    shares = Shares(threshold, colluders, 20, cap)
+
+    for cohort in range(20, cap + 1):
+        assert shares.excess / cohort * shares.honest(cohort) >= 1 - 1e-12
+
+
+def test_the_threshold_is_that_of_secure_aggregation() -> None:
+    shares = Shares(2 / 3, 0, 1, 200)
+
+    assert [shares.survivors(n) for n in (1, 2, 3, 60, 99, 100)] == [1, 2, 3, 41, 67, 67]
+
+
+def test_too_few_messages_release_nothing() -> None:
+    shares = Shares(2 / 3, 0, 1, 177)
+
+    with pytest.raises(RunError, match="round 7: 61 messages, but the noise was shared among at least 67; nothing was"):
+        shares.check(100, 61, round_=7)
+    with pytest.raises(RunError, match="above the cohort cap 177"):
+        shares.check(178, 178)
+
+
+def test_colluders_must_leave_somebody() -> None:
+    with pytest.raises(PrivacyError, match="must leave an honest survivor"):
+        Shares(2 / 3, 5, 4, 100)
+    with pytest.raises(InputError, match="threshold must be in"):
+        Shares(0.2, 0, 1, 10)

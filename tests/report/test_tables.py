@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from rich.console import Console
+
+from sottovoce.report import facts, read_run, rows, table
+from sottovoce.report.tables import card, grouped
+
+from .conftest import Maker
+
+
+def _drawn(*renderables: object, width: int = 240) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    for renderable in renderables:
+        console.print(renderable)
+    text = console.file
+    if not isinstance(text, io.StringIO):
+        raise TypeError
+    return text.getvalue()
+
+
+def _facts(*paths: Path) -> list[dict[str, object]]:
+    return facts([read_run(path) for path in paths])
+
+
+def test_a_row_has_quality_privacy_bytes_the_papers_cost_and_time(make_run: Maker) -> None:
+    (row,) = rows(_facts(make_run(name="top", scheme="fl-top", private=True)))
+
+    assert row == {
+        "label": "top",
+        "scheme": "fl-top",
+        "private": "yes",
+        "rounds": "10",
+        "accuracy_best": "0.8200 (8)",
+        "accuracy_final": "0.8000",
+        "epsilon": "0.75",
+        "epsilon_server": "6.5",
+        "delta": "1e-05",
+        "bytes_up_per_client_round": "1.00 kB",
+        "bytes_down_per_client_round": "4.00 kB",
+        "bytes_setup_per_client": "32 B",
+        "bytes_up_total": "100 kB",
+        "bytes_down_total": "400 kB",
+        "paper_cost_up_bytes": "3.20 kB",
+        "paper_cost_down_bytes": "3.30 kB",
+        "seconds": "5 s",
+    }
+
+
+def test_a_run_that_is_not_private_has_infinite_epsilons(make_run: Maker) -> None:
+    (row,) = rows(_facts(make_run()))
+
+    assert (row["private"], row["epsilon"], row["epsilon_server"]) == ("no", "∞", "∞")
+
+
+def test_what_a_private_run_does_not_know_is_a_dash_and_not_infinite(make_run: Maker) -> None:
+    (row,) = rows(_facts(make_run(private=True, summary={"epsilon_server": None})))
+
+    assert row["epsilon_server"] == "—"
+
+
+def test_an_unfinished_run_is_marked(make_run: Maker) -> None:
+    (row,) = rows(_facts(make_run(rounds=50, done=9, finished=False)))
+
+    assert row["rounds"] == "9 of 50, unfinished"
+    assert row["paper_cost_up_bytes"] == "—"
+
+
+def test_medical_columns_come_only_with_medical_runs(make_run: Maker) -> None:
+    plain = make_run("plain", name="plain")
+    medical = make_run("medical", name="medical", summary={"balanced_accuracy_best": 0.61, "auroc_final": 0.6})
+
+    assert "balanced_accuracy_best" not in rows(_facts(plain))[0]
+    first, second = rows(_facts(plain, medical))
+    assert (first["balanced_accuracy_best"], second["balanced_accuracy_best"]) == ("—", "0.6100")
+
+
+@pytest.mark.parametrize(("width", "tables"), [(240, 1), (90, 2)])
+def test_a_narrow_terminal_gets_two_tables_with_every_value_whole(make_run: Maker, width: int, tables: int) -> None:
+    records = _facts(make_run("a", name="std"), make_run("b", name="top", scheme="fl-top", private=True))
+
+    drawn = table(records, width)
+
+    assert len(drawn) == tables
+    text = _drawn(*drawn, width=width)
+    for row in rows(records):
+        for value in row.values():
+            assert value in text
+
+
+def test_names_are_never_read_as_markup(make_run: Maker) -> None:
+    records = _facts(make_run(name="[red]x[/red]", scheme="[bold]"))
+
+    assert "[red]x[/red]" in _drawn(*table(records, 240))
+    assert "[red]x[/red]" in _drawn(card(records[0]))
+
+
+def test_any_record_is_grouped_and_flattened() -> None:
+    class Sizes(NamedTuple):
+        smallest: int
+        largest: int
+
+    record = {"seconds_total": 75.0, "bytes_up_total": 2000, "scheme": "fl-top", "private": False, "epsilon": None}
+
+    lines = _drawn(grouped({**record, "sizes": Sizes(1, 2), "deep": {"er": {"x": None}}})).splitlines()
+    pairs = [line.split(maxsplit=1) for line in lines]
+
+    assert [line.split("  ")[0].strip() for line in lines if line.strip()] == [
+        *("scheme", "sizes.smallest", "sizes.largest", "deep.er.x", "bytes_up_total", "private", "epsilon"),
+        "seconds_total",
+    ]
+    assert ["epsilon", "∞"] in [[word.strip() for word in pair] for pair in pairs]

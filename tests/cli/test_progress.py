@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import io
+
 import pytest
 
 from sottovoce.cli.progress import Clock, Lines
@@ -29,3 +31,15 @@ def test_a_line_says_what_went_wrong_even_between_evaluations(capsys: pytest.Cap
         "a: round 2 of 10: 2.00 kB up, 20 B down, 1 client failed",
         "a: round 3 of 10: accuracy —, 3.00 kB up, 30 B down",
     ]
+
+
+def test_a_run_goes_on_when_nobody_reads_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr("sys.stderr", Closed())
+    lines = Lines(named=False)
+    lines.start("a", 10)
+
+    lines.show("a", {"round": 1, "bytes_up": 1, "bytes_down": 1, "seconds": 1.0, "accuracy": 0.5})

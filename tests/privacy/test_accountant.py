@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -100,7 +101,7 @@ def test_the_curve_rises_and_ends_at_the_total() -> None:
     total = calculate(sample_rate=0.1, rounds=20, delta=1e-5, noise_multiplier=1.5)["epsilon"]
     middle = calculate(sample_rate=0.1, rounds=10, delta=1e-5, noise_multiplier=1.5)["epsilon"]
 
-    assert all(a <= b for a, b in zip(values, values[1:], strict=False))
+    assert all(a <= b for a, b in itertools.pairwise(values))
     assert values[-1] == pytest.approx(total)
     assert middle <= values[9] <= middle * 1.01
 

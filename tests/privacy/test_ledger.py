@@ -105,7 +105,7 @@ def test_a_checkpoint_ahead_of_the_ledger_is_refused(tmp_path: Path) -> None:
         book.check_checkpoint(1)
         book.check_checkpoint(0)
         with pytest.raises(
-            PrivacyError, match="the checkpoint is at round 2, but ledger.jsonl has charged rounds up to 1"
+            PrivacyError, match=r"the checkpoint is at round 2, but ledger\.jsonl has charged rounds up to 1"
         ):
             book.check_checkpoint(2)
 

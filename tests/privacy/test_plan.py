@@ -181,7 +181,7 @@ def test_adaptive_clipping_moves_towards_the_quantile_within_the_budget() -> Non
 
 
 def test_a_count_that_would_take_all_of_the_budget_is_refused() -> None:
-    with pytest.raises(PrivacyError, match="count_stddev must be above half the noise multiplier, 1, got 0.9"):
+    with pytest.raises(PrivacyError, match=r"count_stddev must be above half the noise multiplier, 1, got 0\.9"):
         plan(clipping="adaptive", count_stddev=0.9).update_noise_multiplier  # noqa: B018
 
 
@@ -219,9 +219,9 @@ def test_a_plan_cannot_be_changed_by_hand() -> None:
     solved = plan()
 
     for change in ({"noise_multiplier": 0.1}, {"epsilon": 0.1}, {"rounds": 50}, {"max_participations": 99}):
-        with pytest.raises(PrivacyError, match="use PrivacyPlan.solve"):
+        with pytest.raises(PrivacyError, match=r"use PrivacyPlan\.solve"):
             replace(solved, **change)
-    with pytest.raises(PrivacyError, match="use PrivacyPlan.solve"):
+    with pytest.raises(PrivacyError, match=r"use PrivacyPlan\.solve"):
         replace(solved, request=replace(solved.request, rounds=1000))
 
 

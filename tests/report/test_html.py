@@ -55,7 +55,7 @@ def test_the_page_holds_table_figures_explanation_and_configs(make_run: Maker) -
     words = " ".join(" ".join(Elements(text).words).split())
 
     assert "2 runs on digits" in words
-    assert "scheme.name" in words and "privacy.delta" in words  # what they differ in
+    assert "scheme.name" in words and "[privacy]" in words  # what they differ in
     for value in ("0.8200 (8)", "∞", "6.5", "1.00 kB", "3.20 kB", "papers' formula"):
         assert value in words
     for place in ("by-bytes", "by-round"):
@@ -84,6 +84,12 @@ def test_an_unfinished_run_is_reported_as_such(make_run: Maker) -> None:
 
     assert "9 of 50, unfinished" in text
     assert "unfinished, round 9 of 50" in text
+
+
+def test_simulated_privacy_is_said_beside_the_table(make_run: Maker) -> None:
+    text = page([read_run(make_run(private=True, summary={"note": "simulated: not private"}))])
+
+    assert "simulated: not private</b> — small" in text
 
 
 def test_a_run_with_nothing_in_it_yet_still_makes_a_page(make_run: Maker) -> None:

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from sottovoce.report import facts, read_run, rows, table
-from sottovoce.report.tables import card, grouped
+from sottovoce.report.tables import card, grouped, notes
 
 from .conftest import Maker
 
@@ -114,3 +114,22 @@ def test_any_record_is_grouped_and_flattened() -> None:
         "seconds_total",
     ]
     assert ["epsilon", "∞"] in [[word.strip() for word in pair] for pair in pairs]
+
+
+def test_what_a_reader_must_not_miss_is_said_once_with_whose_it_is(make_run: Maker) -> None:
+    told = {"note": "simulated: not private", "failures": 0, "privacy": {"unsafe": ["delta above 1/N"]}}
+    records = _facts(
+        make_run("a", name="a", private=True, summary=told),
+        make_run("b", name="b", private=True, summary={"note": "simulated: not private", "aborted_rounds": 2}),
+        make_run("c", name="c"),
+    )
+
+    assert notes(records) == [
+        ("simulated: not private", "a, b"),
+        ("unsafe: delta above 1/N", "a"),
+        ("2 rounds were aborted", "b"),
+    ]
+    for width in (90, 240):
+        assert "simulated: not private (a, b)" in _drawn(*table(records, width), width=width)
+    assert "simulated: not private" in _drawn(card(records[0]))
+    assert notes(records[2:]) == []

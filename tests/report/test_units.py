@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sottovoce.report.units import ABSENT, count, human_bytes, human_seconds, human_value
+from sottovoce.report.units import ABSENT, count, epsilon, human_bytes, human_seconds, human_value
 
 
 @given(value=st.floats(0, 1e15))
@@ -47,3 +47,10 @@ def test_a_name_tells_the_unit() -> None:
     assert human_value("epsilon", None) == ABSENT
     assert human_value("epsilon", math.inf) == "∞"
     assert human_value("kept", [1, 2500]) == "1, 2,500"
+
+
+@given(value=st.floats(1e-6, 1e6))
+def test_a_printed_epsilon_never_promises_more_than_was_proven(value: float) -> None:
+    shown = float(epsilon(value))
+
+    assert value * (1 - 1e-12) <= shown <= value * 1.0011

@@ -210,7 +210,7 @@ def test_keys_that_the_server_made_up_are_refused(cohort: Factory) -> None:
     request = round_.requests[5]
     start = messages.HEADER + messages.set_size(round_.session)
     body = bytearray(request[messages.HEADER : -16])
-    body[start - messages.HEADER : start - messages.HEADER + 32] = primitives.mask_public(b"\7" * 32)
+    body[start - messages.HEADER : start - messages.HEADER + 32] = primitives.exchange_key(b"\7" * 32)
     forged = messages.seal_request(round_.session, "share", 5, bytes(body))
 
     refuses(round_.clients[5], lambda: round_.clients[5].share(forged), "not signed by its registered key")
@@ -229,7 +229,7 @@ def test_worthless_keys_are_refused_at_the_door(cohort: Factory, sharing: Any, m
     round_ = cohort(4)
     other = round_.clients[8].advertise()
     round_.server.accept("advertise", 8, other)
-    fresh = primitives.mask_public(b"\1" * 32), primitives.mask_public(b"\2" * 32)
+    fresh = primitives.exchange_key(b"\1" * 32), primitives.exchange_key(b"\2" * 32)
     first = {"same": fresh[0], "copied": other[40:72]}.get(sharing, sharing) or fresh[0]
     second = fresh[0] if masking == "same" else masking or fresh[1]
     message = messages.seal_reply(round_.session, "advertise", 5, first + second, round_.signing[5])

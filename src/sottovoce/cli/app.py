@@ -17,7 +17,7 @@ from typing import Annotated
 import click
 import typer
 
-from sottovoce.cli import data, plan, report, run, schemes, sweep
+from sottovoce.cli import data, plan, privacy, report, run, schemes, sweep
 from sottovoce.cli.output import ReaderGone, note, put
 from sottovoce.core.errors import InputError, RunError, SottovoceError
 
@@ -56,6 +56,7 @@ def _start(
 app.command("run", epilog=run.EXAMPLE)(run.run)
 app.command("sweep", epilog=sweep.EXAMPLE)(sweep.sweep)
 app.command("plan", epilog=plan.EXAMPLE)(plan.plan)
+app.command("privacy", epilog=privacy.EXAMPLE)(privacy.privacy)
 app.command("report", epilog=report.EXAMPLE)(report.report)
 app.command("schemes", epilog=schemes.EXAMPLE)(schemes.schemes)
 app.add_typer(data.app, name="data")

@@ -18,13 +18,15 @@ import tomllib
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError, RunError
-from sottovoce.experiment.config import Experiment, to_toml
+
+if TYPE_CHECKING:
+    from sottovoce.experiment.config import Experiment
 
 __all__ = ["RunFolder", "read_rounds", "read_summary"]
 
@@ -56,6 +58,8 @@ class RunFolder:
     @classmethod
     def create(cls, path: Path, experiment: Experiment, environment: Mapping[str, Any]) -> Self:
         """Make a new folder in one step, so that a folder without its config is never seen."""
+        from sottovoce.experiment.config import to_toml
+
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.parent / f".{path.name}.{os.getpid()}"
         shutil.rmtree(draft, ignore_errors=True)
@@ -181,11 +185,16 @@ def read_rounds(path: Path) -> list[Record]:
         text = (path / "rounds.jsonl").read_text(encoding="utf-8")
     except FileNotFoundError:
         return []
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunError(f"{path / 'rounds.jsonl'} cannot be read: {error}") from None
     whole, _, _ = text.rpartition("\n")
     try:
-        return [json.loads(line) for line in whole.splitlines() if line]
+        records = [json.loads(line) for line in whole.splitlines() if line]
     except json.JSONDecodeError as error:
         raise RunError(f"{path / 'rounds.jsonl'} is damaged: {error}") from None
+    if not all(isinstance(record, dict) and isinstance(record.get("round"), int) for record in records):
+        raise RunError(f"{path / 'rounds.jsonl'} is damaged: a line is not the record of a round")
+    return records
 
 
 def read_summary(path: Path) -> Record | None:
@@ -194,7 +203,7 @@ def read_summary(path: Path) -> Record | None:
         summary: Record = json.loads((path / "summary.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except json.JSONDecodeError as error:
+    except (OSError, ValueError) as error:
         raise RunError(f"{path / 'summary.json'} is damaged: {error}") from None
     return summary
 

@@ -30,6 +30,7 @@ def summarise(assembly: Assembly, ready: Ready, records: list[Record], *, spent:
         "private": plan is not None,
         "secure": experiment.secure,
         "rounds": len(records),
+        "rounds_planned": experiment.experiment.rounds,
         "accuracy_final": final and final["accuracy"],
         "accuracy_best": best and best["accuracy"],
         "best_round": best and best["round"],

@@ -5,7 +5,8 @@
     scheme.ratio = [0.05, 0.1]
     experiment.seed = [1, 2]
 
-Every combination is one run folder. A key that a scheme does not have (fl-std has no ratio) is left out, and what is
+Every combination is one run folder. `privacy.epsilon = [inf, 8.0]` compares a run that is not private with its private
+twin. A key that a scheme does not have (fl-std has no ratio) is left out, and what is
 then the same run twice is one. A sweep that was interrupted goes on: finished runs are read, not repeated.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,12 +79,19 @@ def _point(base: Tables, chosen: list[tuple[str, str, Any]], experiment: Experim
         # Another scheme starts from its own defaults, not from the base scheme's.
         common = {key: value for key, value in base["scheme"].items() if key == "name" or key.startswith("public")}
         tables["scheme"] = {**common, "name": scheme}
-    known = make(tables["scheme"]["name"] if scheme is None else scheme).own_keys()
+    made = make(tables["scheme"]["name"] if scheme is None else scheme)
+    known = made.own_keys()
     name = [experiment.experiment.name]
     for table, key, value in chosen:
         if table == "scheme" and key != "name" and key not in known and not key.startswith("public"):
             continue
+        if (table, key) == ("privacy", "epsilon") and value == math.inf:
+            tables.pop("privacy", None)
+            continue
         tables.setdefault(table, {})[key] = value
         name.append(str(value) if (table, key) == ("scheme", "name") else f"{key}-{value}")
+    if made.form == "ballots" and "privacy" in tables:
+        for key in ("clipping", "clip_norm"):  # signs weigh sqrt(n), whatever the others are clipped to
+            tables["privacy"].pop(key, None)
     tables["experiment"]["name"] = "-".join(name).replace("/", "_").replace(":", "_").replace(" ", "")
     return parse(tables, where="[sweep]")

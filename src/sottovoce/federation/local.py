@@ -145,6 +145,7 @@ class LocalEngine:
                 env={**os.environ, **one, "PYTHONPATH": search},
                 pass_fds=(theirs.fileno(), descriptor),
                 stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for us; workers end with their pipe
             )
         )
         theirs.close()

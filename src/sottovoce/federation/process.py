@@ -6,13 +6,12 @@ The engine starts `python -m sottovoce.federation.process`, not a multiprocessin
 
 from __future__ import annotations
 
-import signal
 import sys
 import traceback
 from multiprocessing.connection import Connection
 from typing import Any
 
-from sottovoce.core.errors import RunError, SottovoceError
+from sottovoce.core.errors import SottovoceError
 from sottovoce.federation.shared import view
 from sottovoce.federation.worker import Worker
 
@@ -46,10 +45,6 @@ def serve(connection: Connection) -> None:
 
 def main() -> None:
     """Serve the pipe whose descriptor is the first argument."""
-    # Ctrl-C reaches the whole process group; the engine decides when a worker stops, by closing the pipe.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if "torch" in sys.modules:
-        raise RunError("torch was imported before its threads could be limited")
     serve(Connection(int(sys.argv[1])))
 
 

@@ -414,6 +414,8 @@ def _library() -> ctypes.CDLL | str:
         return f"{Path(spec.origin).name} does not load: {error}"
     if not library.sottovoce_supported():
         return "the processor has no AVX2 and FMA"
+    if getattr(library, "sottovoce_job_size", lambda: 0)() != ctypes.sizeof(_Job):
+        return f"{Path(spec.origin).name} was built from other sources; install sottovoce again"
     job, place = ctypes.POINTER(_Job), ctypes.c_void_p
     library.sottovoce_packed_size.argtypes = (job,)
     library.sottovoce_packed_size.restype = ctypes.c_int64

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial, reduce
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from sottovoce.core.errors import PrivacyError
 from sottovoce.core.validate import in_range, one_of
+from sottovoce.privacy import distributions
 from sottovoce.privacy.events import ACCOUNTANTS, Accountant, Event
 
 __all__ = ["epsilon", "epsilon_server", "epsilons_by_round", "noise_multiplier", "truncation_slack"]
@@ -28,7 +29,6 @@ FINE: Final = (
     100  # steps of the discretised privacy loss in one round's standard deviation; an upper bound whatever it is
 )
 COARSE: Final = 12  # for searching
-CURVE: Final = 20  # for one value a round
 MOMENT_ORDERS: Final = range(1, 33)
 MIN_NOISE: Final = 1e-2
 MAX_NOISE: Final = 1e5
@@ -79,7 +79,9 @@ def noise_multiplier(
     _check(delta, accountant)
     if accountant == "pld":
         # By the central limit theorem many rounds look like one Gaussian of the same spread (Bu et al. 2020).
-        guess, _ = _search(target, lambda z: _gaussian(1 / math.sqrt(_spread(make(z))), delta, "pld"), 1.0, 1e-2)
+        guess, _ = _search(
+            target, lambda z: _gaussian(1 / math.sqrt(distributions.spread(make(z))), delta, "pld"), 1.0, 1e-2
+        )
         guess, slope = _search(target, lambda z: epsilon(make(z), delta=delta, steps=COARSE), guess, 1e-4)
     else:
         guess, slope = _search(target, lambda z: epsilon(make(z), delta=delta, accountant=accountant), 1.0, 1e-7)
@@ -130,7 +132,7 @@ def epsilons_by_round(
 
     def single(left: float, exact: bool) -> list[float]:
         if accountant == "pld" and each.sample_rate < 1:
-            return _pld_curve(tuple(before), each, left, exact)
+            return distributions.curve(tuple(before), each, left, exact)
         steps = (replace(each, rounds=count) for count in range(1, each.rounds + 1))
         return [_epsilon((*before, step), accountant, FINE, left, exact) for step in steps]
 
@@ -184,7 +186,7 @@ def _epsilon(events: tuple[Event, ...], accountant: Accountant, steps: int, delt
     if all(event.sample_rate == 1 for event in events):
         return epsilon_server([(e.noise_multiplier, e.rounds) for e in events], delta=delta, accountant=accountant)
     if accountant == "pld":
-        return float(_composed(events, steps, exact).get_epsilon_for_delta(delta))
+        return float(distributions.composed(events, steps, exact).get_epsilon_for_delta(delta))
     if accountant == "rdp":
         from dp_accounting.rdp import compute_epsilon
 
@@ -196,70 +198,6 @@ def _epsilon(events: tuple[Event, ...], accountant: Accountant, steps: int, delt
         return max(0.0, float(compute_epsilon(orders, divergence, delta)[0]))
     total = sum(event.rounds * _moments(event.noise_multiplier / event.distance, event.sample_rate) for event in events)
     return float(np.min((total - math.log(delta)) / np.asarray(MOMENT_ORDERS)))
-
-
-@lru_cache(maxsize=16)
-def _composed(events: tuple[Event, ...], steps: int, exact: bool) -> Any:
-    """Return the privacy loss distribution of all rounds of all events."""
-    interval = _interval(events, steps)
-    parts = [_distribution(event, interval, exact).self_compose(event.rounds) for event in events]
-    return reduce(lambda total, part: total.compose(part), parts)
-
-
-def _interval(events: Sequence[Event], steps: int) -> float:
-    """Return a grid step for privacy losses, a fraction of the standard deviation of one average round's loss.
-
-    Rounding to a grid of step h adds at most h^2 / 4 to the variance of each round, so what matters is h against that.
-    """
-    deviation = math.sqrt(_spread(events) / sum(event.rounds for event in events))
-    return min(1e-2, max(2e-6, deviation / steps))
-
-
-def _spread(events: Sequence[Event]) -> float:
-    """Return about the variance of the privacy loss of all rounds together."""
-    total = 0.0
-    for event in events:
-        precision = (event.distance / event.noise_multiplier) ** 2
-        total += event.rounds * min(event.sample_rate**2 * math.expm1(min(50.0, precision)), precision)
-    return total
-
-
-def _distribution(event: Event, interval: float, exact: bool) -> Any:
-    return _one_round(replace(event, rounds=1), interval, exact)
-
-
-@lru_cache(maxsize=16)
-def _one_round(event: Event, interval: float, exact: bool) -> Any:
-    """Return the privacy loss distribution of one round of an event."""
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    if exact and event.cohort_cap is not None:
-        return pld.from_truncated_subsampled_gaussian_mechanism(
-            event.clients,
-            event.sample_rate,
-            event.cohort_cap,
-            event.noise_multiplier,
-            value_discretization_interval=interval,
-        )
-    return pld.from_gaussian_mechanism(
-        event.noise_multiplier / event.distance,
-        sampling_prob=event.sample_rate,
-        value_discretization_interval=interval,
-    )
-
-
-def _pld_curve(before: tuple[Event, ...], each: Event, delta: float, exact: bool) -> list[float]:
-    interval = _interval([*before, each], CURVE)
-    step = _distribution(each, interval, exact)
-    total = None
-    for event in before:
-        part = _distribution(event, interval, exact).self_compose(event.rounds)
-        total = part if total is None else total.compose(part)
-    curve = []
-    for _ in range(each.rounds):
-        total = step if total is None else total.compose(step)
-        curve.append(float(total.get_epsilon_for_delta(delta)))
-    return curve
 
 
 def _gaussian(multiplier: float, delta: float, accountant: Accountant) -> float:

@@ -71,7 +71,7 @@ class Adaptive:
     def update_noise_multiplier(self, noise_multiplier: float) -> float:
         """Return the noise that the update needs so that update and count together cost `noise_multiplier`.
 
-        Guarantee: z_update = (z^-2 - (2 sigma_b)^-2)^(-1/2) (Andrew et al. 2021, theorem 1); the two are one Gaussian
+        Guarantee: z_update = (z^-2 - (2 sigma_b)^-2)^(-1/2) (Andrew et al. 2021); the two are one Gaussian
         release of a vector of norm sqrt(S^2 + ...), not two.
         """
         left = noise_multiplier**-2 - (2 * self.count_stddev) ** -2

@@ -8,7 +8,7 @@ Two steps, each a small distance, so that the continuous Gaussian's accountant i
    every probability, and all but 2^-128 of the mass lies within 13.5 standard deviations. (1 - 1/n is the square of the
    shortest dual vector of the lattice A_(n-1); Micciancio and Walter 2017 treat general lattices.)
 2. DG(c, V) is near the lattice-Gaussian rounding, of width s, of a continuous Gaussian of variance V - s^2: within a
-   factor 1 +- 2.1 exp(-2 pi^2 s^2) (Peikert 2010, theorem 3.1). Rounding is post-processing, so the release is as
+   factor 1 +- 2.1 exp(-2 pi^2 s^2) (Peikert 2010). Rounding is post-processing, so the release is as
    private as the continuous Gaussian of variance V - s^2.
 
 A release at total variation distance at most `slack` from an (epsilon, d)-private one is

@@ -29,7 +29,7 @@ def participation_cap(
     Guarantee: a client that was drawn m times contributes nothing from then on, and `epsilon` stays valid. Its draws
     are independent of all else, and the release without the client is the same whatever they were. So for each past
     the sampled Gaussian dominates the pair; the hockey-stick divergence is jointly convex, so it dominates their
-    mixture; adaptive composition follows (Zhu, Dong and Wang 2022, theorem 10). Two conditions. A draw counts before
+    mixture; adaptive composition follows (Zhu, Dong and Wang 2022). Two conditions. A draw counts before
     a cohort is cut to its cap, so that nobody's count depends on others. And under fixed-size sampling, where draws
     do depend on others, nobody may reach the cap: there (1 + e^epsilon) P[...] <= 1e-6 delta^2, so that all of at
     most 1 / delta clients together cost 1e-6 of delta.

@@ -8,32 +8,29 @@ import math
 from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError, PrivacyError
-from sottovoce.core.validate import in_range
+from sottovoce.core.validate import in_range, one_of
 from sottovoce.core.vectors import Vector
 from sottovoce.privacy import accountant as accounts
 from sottovoce.privacy import path
-from sottovoce.privacy.binomial import upper_quantile
 from sottovoce.privacy.clipping import Adaptive, norm
 from sottovoce.privacy.cohort import Cohort, Counts, draw_cohort
 from sottovoce.privacy.events import Event
-from sottovoce.privacy.grid import Grid, solve_grid
+from sottovoce.privacy.grid import Grid
 from sottovoce.privacy.mechanisms import Gaussian
 from sottovoce.privacy.participation import participation_cap
 from sottovoce.privacy.randomness import Randomness
 from sottovoce.privacy.request import Request
 from sottovoce.privacy.shares import Shares
+from sottovoce.privacy.solver import accounted_delta, affordable_rounds, cohort_cap, events_of, request_grid
 
 __all__ = ["PrivacyPlan", "Release"]
-
-RESERVE: Final = 1e-5  # of delta, kept for the lattice slack and for caps that nobody reaches
-RARE_CUT: Final = 1e-4  # of delta: what cutting Poisson cohorts at the default cap may cost
 
 
 class Release(NamedTuple):
@@ -74,20 +71,24 @@ class PrivacyPlan:
         With `epsilon` alone it finds the noise for all rounds; with `noise_multiplier` alone the epsilon; with both,
         epsilon is the budget and the run ends at the last round that it affords.
         """
+        for key in keys:
+            one_of("privacy", key, Request.__dataclass_fields__)
         request = Request(**keys)
-        shares = Shares(request.threshold, request.colluders, request.floor, _cohort_cap(request))
-        delta = request.delta * (1 - RESERVE)
+        shares = Shares(request.threshold, request.colluders, request.floor, cohort_cap(request))
+        delta = accounted_delta(request)
         noise = request.noise_multiplier
         if noise is None:
             budget = request.epsilon or 0.0
             noise = accounts.noise_multiplier(
                 budget,
-                lambda z: _events(request, shares, z, request.rounds),
+                lambda z: events_of(request, shares, z, request.rounds),
                 delta=delta,
                 accountant=request.accountant,
             )
-        rounds = _affordable(request, shares, noise, delta)
-        epsilon = accounts.epsilon(_events(request, shares, noise, rounds), delta=delta, accountant=request.accountant)
+        rounds = affordable_rounds(request, shares, noise)
+        epsilon = accounts.epsilon(
+            events_of(request, shares, noise, rounds), delta=delta, accountant=request.accountant
+        )
         cap = participation_cap(
             sample_rate=request.sample_rate,
             rounds=rounds,
@@ -105,7 +106,7 @@ class PrivacyPlan:
             "rounds": rounds,
             "max_participations": cap,
             "shares": shares,
-            "grid": _solve_grid(request, shares, noise, rounds, epsilon),
+            "grid": request_grid(request, shares, noise, rounds, epsilon),
         }
         return cls(**solved, seal=_seal(solved))
 
@@ -274,7 +275,7 @@ class PrivacyPlan:
 
     def events(self, rounds: int | None = None) -> list[Event]:
         """Return the accounting events of the first `rounds` rounds, with what was spent before."""
-        return _events(self.request, self.shares, self.noise_multiplier, self.rounds if rounds is None else rounds)
+        return events_of(self.request, self.shares, self.noise_multiplier, self.rounds if rounds is None else rounds)
 
     def epsilon_after(self, rounds: int) -> float:
         """Return epsilon after some of the rounds."""
@@ -292,8 +293,7 @@ class PrivacyPlan:
         request = self.request
         return {
             "mechanism": request.mechanism,
-            "private": request.deployment,
-            "note": "private" if request.deployment else "simulated: not private",
+            "note": "deployment" if request.deployment else "simulated: not private",
             "accountant": request.accountant,
             "sampling": request.sampling,
             "sample_rate": request.sample_rate,
@@ -317,7 +317,7 @@ class PrivacyPlan:
     @cached_property
     def _curve(self) -> list[float]:
         *before, each = self.events()
-        delta = self.request.delta * (1 - RESERVE)
+        delta = accounted_delta(self.request)
         curve = accounts.epsilons_by_round(before, each, delta=delta, accountant=self.request.accountant)
         return [min(value, self.epsilon) for value in curve]
 
@@ -345,67 +345,6 @@ class PrivacyPlan:
     def _check_randomness(self, randomness: Randomness) -> None:
         if self.request.deployment and randomness.repeatable:
             raise PrivacyError("noise in a deployment must come from the operating system, not from a seed")
-
-
-def _events(request: Request, shares: Shares, noise: float, rounds: int) -> list[Event]:
-    capped = request.sampling == "poisson" and shares.cap < request.clients
-    event = Event(
-        noise_multiplier=noise,
-        sample_rate=request.sample_rate,
-        rounds=rounds,
-        sampling=request.sampling,
-        cohort_cap=shares.cap if capped else None,
-        clients=request.clients if capped else None,
-    )
-    return [*request.spent, event]
-
-
-def _cohort_cap(request: Request) -> int:
-    if request.sampling == "fixed":
-        return request.cohort_size
-    if request.cohort_cap is not None:
-        return min(request.clients, request.cohort_cap)
-    worst = math.exp(min(700.0, request.epsilon if request.epsilon is not None else 5.0))
-    tail = RARE_CUT * request.delta / (request.rounds * (1 + worst))
-    return max(1, upper_quantile(tail, request.clients, request.sample_rate))
-
-
-def _affordable(request: Request, shares: Shares, noise: float, delta: float) -> int:
-    """Return how many of the rounds asked for the budget affords."""
-    if request.epsilon is None or request.noise_multiplier is None:
-        return request.rounds
-
-    def cost(rounds: int) -> float:
-        return accounts.epsilon(_events(request, shares, noise, rounds), delta=delta, accountant=request.accountant)
-
-    if cost(request.rounds) <= request.epsilon:
-        return request.rounds
-    if cost(1) > request.epsilon:
-        raise PrivacyError(
-            f"epsilon must be at least {cost(1):.4g} for one round at noise multiplier {noise:g}, got "
-            f"{request.epsilon:g}; raise epsilon or noise_multiplier"
-        )
-    low, high = 1, request.rounds
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if cost(middle) <= request.epsilon else (low, middle)
-    return low
-
-
-def _solve_grid(request: Request, shares: Shares, noise: float, rounds: int, epsilon: float) -> Grid | None:
-    if request.mechanism == "gaussian":
-        return None
-    extra = 1 if request.clipping == "adaptive" else 0
-    slack = 0.1 * RESERVE * request.delta / (rounds * (1 + math.exp(min(700.0, epsilon))))
-    return solve_grid(
-        noise_multiplier=noise,
-        shares=shares,
-        length=request.length + extra,
-        form=request.form,
-        max_slack=min(1e-18, slack),
-        step_one=request.grid == "papers",
-        bits=request.bits,
-    )
 
 
 def _seal(parts: dict[str, Any]) -> str:

@@ -60,7 +60,7 @@ class Tables:
         return [Fraction(top - below, 1 << THRESHOLD_BITS) for below, top in zip([0, *tops], tops, strict=False)]
 
 
-@lru_cache(maxsize=48)
+@lru_cache(maxsize=32)
 def fraction_tables(variance: Fraction, precision: int) -> Tables:
     """Return the tables of DG(i / 2^precision, variance) for i = 0 .. 2^precision - 1."""
     rows = 1 << precision
@@ -71,7 +71,7 @@ def fraction_tables(variance: Fraction, precision: int) -> Tables:
     return _tables([[weights[abs(j * rows - i)] for j in columns] for i in range(rows)], -reach)
 
 
-@lru_cache(maxsize=48)
+@lru_cache(maxsize=32)
 def centred_tables(variance: Fraction, centres: tuple[Fraction, ...]) -> Tables:
     """Return the tables of DG(c, variance) for any rational centres in [-1, 1]."""
     if any(abs(centre) > 1 for centre in centres):

@@ -13,7 +13,7 @@ from sottovoce.report.units import human_bytes
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["FIGURES", "PALETTE", "by_bytes", "by_round", "legend"]
+__all__ = ["FIGURES", "PALETTE", "by_bytes", "by_round", "epsilon_by_round", "legend"]
 
 # Okabe and Ito's colours without black and yellow, so that every one stands out on white and on dark paper.
 PALETTE: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6BB1")
@@ -51,6 +51,17 @@ def by_round(runs: Sequence[Run]) -> Figure:
     series = [_points(run, metric, [float(record["round"]) for record in run.rounds]) for run in runs]
     figure = _draw(runs, series, metric, "round")
     figure.update_xaxes(rangemode="tozero")
+    return figure
+
+
+def epsilon_by_round(values: Sequence[float], title: str) -> Figure:
+    """Return epsilon after each round, all rounds counted."""
+    from plotly.graph_objects import Figure, Scatter
+
+    figure = Figure(Scatter(x=list(range(1, len(values) + 1)), y=list(values), line={"color": PALETTE[0]}))
+    figure.update_layout(template="plotly_white", title={"text": html.escape(title), "font": {"size": 14}})
+    figure.update_xaxes(title="round")
+    figure.update_yaxes(title="epsilon, all rounds so far", rangemode="tozero")
     return figure
 
 

@@ -13,15 +13,23 @@ from typing import Any
 from sottovoce.core.errors import InputError
 from sottovoce.report.figures import FIGURES, legend
 from sottovoce.report.runs import Facts, Run, facts
-from sottovoce.report.tables import ADVERSARIES, Column, columns
-from sottovoce.report.units import ABSENT, decimal, human_bytes
+from sottovoce.report.tables import ADVERSARIES, Column, columns, notes
+from sottovoce.report.units import ABSENT, decimal, epsilon, human_bytes
 
-__all__ = ["page", "write_html"]
+__all__ = ["page", "write_figure", "write_html"]
 
 
 def write_html(runs: Sequence[Run], path: Path) -> None:
     """Write the report in one step: the old file or the whole new one, never a part."""
-    text = page(runs)
+    _write(page(runs), path)
+
+
+def write_figure(figure: Any, path: Path) -> None:
+    """Write one figure as a page of its own that needs no network."""
+    _write(figure.to_html(include_plotlyjs=True, full_html=True), path)
+
+
+def _write(text: str, path: Path) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
         if path.is_dir():
@@ -57,6 +65,7 @@ def page(runs: Sequence[Run]) -> str:
         headings=_headings(columns(records)),
         columns=columns(records),
         records=records,
+        notes=notes(records),
         legend=legend(runs),
         figures=[(name, title, draw(runs).to_json(engine="json")) for name, (title, draw) in FIGURES.items()],
         adversaries=ADVERSARIES,
@@ -95,13 +104,16 @@ def _lead(runs: Sequence[Run]) -> list[tuple[str, str]]:
 
 
 def _differences(runs: Sequence[Run]) -> list[str]:
-    """Name the keys in which the experiments differ; names and engines do not change a result."""
-    keys = {(table, key) for run in runs for table, entries in run.tables.items() for key in entries}
-    return sorted(
+    """Name the keys in which the experiments differ, or the table that only some have; names do not change a result."""
+    tables = {table for run in runs for table in run.tables} - {"engine", "sweep"}
+    partial = {table for table in tables if not all(run.table(table) for run in runs)}
+    shared = {(table, key) for run in runs for table in tables - partial for key in run.table(table)}
+    keys = {
         f"{table}.{key}"
-        for table, key in keys - {("experiment", "name")}
-        if table not in ("engine", "sweep") and len({repr(run.table(table).get(key)) for run in runs}) > 1
-    )
+        for table, key in shared - {("experiment", "name")}
+        if len({repr(run.table(table).get(key)) for run in runs}) > 1
+    }
+    return sorted(keys) + [f"[{table}]" for table in sorted(partial)]
 
 
 def _highlights(records: Sequence[Facts]) -> list[tuple[str, str, str]]:
@@ -112,7 +124,7 @@ def _highlights(records: Sequence[Facts]) -> list[tuple[str, str, str]]:
     asked = (
         ("highest accuracy, best round", records, "accuracy_best", max, decimal),
         ("fewest bytes up, per client and round", records, "bytes_up_per_client_round", min, human_bytes),
-        ("smallest epsilon against others", private, "epsilon", min, lambda value: f"{value:.3g}"),
+        ("smallest epsilon against others", private, "epsilon", min, epsilon),
     )
     chosen = []
     for what, among, key, extreme, show in asked:
@@ -145,7 +157,6 @@ def _details(runs: Sequence[Run], records: Sequence[Facts]) -> list[dict[str, An
             "status": record["status"],
             "command": shlex.join(["sottovoce", "run", str(run.path / "config.toml"), "--out", f"{run.path}-again"]),
             "config": run.config,
-            "failures": record.get("failures") or 0,
             "public": record.get("public"),
         }
         for run, record in zip(runs, records, strict=True)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from sottovoce.report.units import ABSENT, count, decimal, human_bytes, human_seconds, human_value
+from sottovoce.report.units import ABSENT, count, decimal, epsilon, human_bytes, human_seconds, human_value
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["ADVERSARIES", "Column", "card", "columns", "grouped", "rows", "table"]
+__all__ = ["ADVERSARIES", "Column", "card", "columns", "grouped", "notes", "rows", "table"]
 
 Record = Mapping[str, Any]
 
@@ -36,7 +36,7 @@ class Column:
     @property
     def full(self) -> str:
         """Return the heading that needs no other."""
-        return f"{self.group}: {self.title}" if self.group else self.title
+        return f"{self.group}: {self.title}" if self.group not in ("", "cost") else self.title
 
 
 def _metric(name: str) -> Callable[[Record], str]:
@@ -55,8 +55,7 @@ def _epsilon(name: str) -> Callable[[Record], str]:
     def show(record: Record) -> str:
         if not record.get("private"):
             return "∞"  # the summary says null: no number bounds it
-        value = record.get(name)
-        return ABSENT if value is None else f"{value:.3g}" if isinstance(value, int | float) else str(value)
+        return epsilon(record.get(name))
 
     return show
 
@@ -125,24 +124,46 @@ def rows(records: Sequence[Record]) -> list[dict[str, str]]:
     return [{column.key: column.show(record) for column in chosen} for record in records]
 
 
+def notes(records: Sequence[Record]) -> list[tuple[str, str]]:
+    """Return what a reader must not miss, and whose it is: simulated noise, unsafe switches, failures."""
+    told: dict[str, list[str]] = {}
+    for record in records:
+        unsafe = (record.get("privacy") or {}).get("unsafe") or ()
+        found = [str(record.get("note") or ""), *(f"unsafe: {reason}" for reason in unsafe)]
+        if record.get("budget_spent"):
+            found.append("stopped because the privacy budget was spent")
+        for key, words in (("aborted_rounds", "rounds were aborted"), ("failures", "answers of clients failed")):
+            if record.get(key):
+                found.append(f"{count(record[key])} {words}")
+        for note in filter(None, found):
+            told.setdefault(note, []).append(_COLUMNS[0].show(record))
+    return [(note, ", ".join(names)) for note, names in told.items()]
+
+
 def table(records: Sequence[Record], width: int) -> list[Table]:
     """Return one table if it fits `width` characters, else one for what came out and one for what it cost."""
     chosen = columns(records)
+    remarks = [f"{note} ({names})" for note, names in notes(records)]
     if _natural_width(chosen, records) <= width:
-        return [_table(chosen, records, f"{_RESULT_NOTE}\n{_COST_NOTE}")]
+        return [_table(chosen, records, "\n".join([_RESULT_NOTE, _COST_NOTE, *remarks]))]
     results = [column for column in chosen if column.group in _RESULTS]
     costs = [column for column in chosen if column not in results]
-    return [_table(results, records, _RESULT_NOTE), _table([chosen[0], *costs], records, _COST_NOTE)]
+    return [
+        _table(results, records, "\n".join([_RESULT_NOTE, *remarks])),
+        _table([chosen[0], *costs], records, _COST_NOTE),
+    ]
 
 
 def card(record: Record) -> Table:
     """Return one run as a list of what it did and what it cost."""
-    return _pairs({column.full: column.show(record) for column in columns([record])})
+    lines = {column.full: column.show(record) for column in columns([record])}
+    remarks = "; ".join(note for note, _ in notes([record]))
+    return _pairs(lines | ({"note": remarks} if remarks else {}))
 
 
 _PREFIXES: Final = (
-    (("bytes_", "paper_cost_", "bits_"), "bytes"),
-    (("private", "epsilon", "delta", "noise_", "clip", "accountant", "secure"), "privacy"),
+    (("bytes_", "paper_cost_", "bits_", "phases."), "bytes"),
+    (("privacy", "private", "epsilon", "delta", "noise_", "clip", "accountant", "secure"), "privacy"),
     (("seconds", "joules"), "time and energy"),
 )
 

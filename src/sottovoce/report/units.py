@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-__all__ = ["ABSENT", "count", "decimal", "exact_bytes", "human_bytes", "human_seconds", "human_value"]
+__all__ = ["ABSENT", "count", "decimal", "epsilon", "exact_bytes", "human_bytes", "human_seconds", "human_value"]
 
 ABSENT: Final = "—"
 _BYTES: Final = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -86,6 +86,22 @@ def count(value: Any) -> str:
     return f"{number:,.2f}".rstrip("0").rstrip(".") if abs(number) >= 1 else f"{number:.4g}"
 
 
+def epsilon(value: Any) -> str:
+    """Return a privacy loss with four digits, rounded up: what is printed must never promise more than was proven.
+
+    >>> epsilon(17.2111), epsilon(4.9999998), epsilon(0.5)
+    ('17.22', '5', '0.5')
+    """
+    number = _finite(value)
+    if number is None:
+        return "∞" if value == math.inf else ABSENT
+    if number <= 0:
+        return count(number)
+    step = 10.0 ** (math.floor(math.log10(number)) - 3)
+    # 0.5 / 0.0001 is 5000.000000000001 in floating point, and is not meant to become 0.5001.
+    return f"{math.ceil(number / step - 1e-9) * step:.4g}"
+
+
 def human_value(name: str, value: Any) -> str:
     """Return any value of a summary or a plan in the unit that its name tells."""
     if value is None:
@@ -96,9 +112,11 @@ def human_value(name: str, value: Any) -> str:
         return ", ".join(human_value(name, item) for item in value) or ABSENT
     if not isinstance(value, int | float):
         return str(value)
+    if name.rpartition(".")[2] in ("epsilon", "epsilon_server"):
+        return epsilon(value)
     if not math.isfinite(value):
         return ABSENT if math.isnan(value) else "∞" if value > 0 else "-∞"
-    if name.startswith("bytes_") or name.endswith("_bytes"):
+    if name.startswith(("bytes_", "phases.")) or name.endswith("_bytes"):
         short, long = human_bytes(value), exact_bytes(value)
         return long if short.endswith(" B") else f"{short}  ({long})"
     if name == "seconds" or name.startswith("seconds_"):

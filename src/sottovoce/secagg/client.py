@@ -69,7 +69,7 @@ class Client:
         """Draw fresh key pairs and return the signed public keys."""
         self._expect("advertise")
         secrets = _Secrets(sharing=self._entropy(KEY), masking=self._entropy(KEY))
-        public = primitives.mask_public(secrets.sharing) + primitives.mask_public(secrets.masking)
+        public = primitives.exchange_key(secrets.sharing) + primitives.exchange_key(secrets.masking)
         reply = self._reply("advertise", public)
         self._secrets, self._phase = secrets, "share"
         return reply

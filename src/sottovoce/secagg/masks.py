@@ -21,8 +21,9 @@ __all__ = ["Sum", "add_mask", "add_packed", "new_sum", "reduce"]
 Sum = NDArray[np.unsignedinteger]
 """A running sum: words of 8, 16 or 32 bits that wrap."""
 
-# Keystream and sum stay in the second-level cache between the cipher and the addition.
-_CHUNK: Final = 1 << 17
+# Keystream and sum stay in the second-level cache between the cipher and the addition, and the buffer is small enough
+# for malloc to hand out the same pages again.
+_CHUNK: Final = 3 << 15
 _ZEROS: Final = bytes(_CHUNK)
 
 
@@ -36,13 +37,15 @@ def add_mask(total: Sum, key: bytes, sign: int) -> None:
     """Add (sign +1) or subtract (sign -1) the mask of `key` in place."""
     combine = np.add if sign > 0 else np.subtract
     cipher = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
-    width = total.dtype.itemsize
     stream = bytearray(min(_CHUNK, total.nbytes))
+    zeros, view = memoryview(_ZEROS)[: len(stream)], memoryview(stream)
     words = np.frombuffer(stream, total.dtype.newbyteorder("<"))
     for start in range(0, total.size, words.size):
         part = total[start : start + words.size]
-        cipher.update_into(memoryview(_ZEROS)[: part.size * width], memoryview(stream)[: part.size * width])
-        combine(part, words[: part.size], out=part)
+        if part.size < words.size:
+            zeros, view, words = zeros[: part.nbytes], view[: part.nbytes], words[: part.size]
+        cipher.update_into(zeros, view)
+        combine(part, words, out=part)
 
 
 def add_packed(total: Sum, packed: Buffer, bits: int) -> None:

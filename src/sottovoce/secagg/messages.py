@@ -113,7 +113,8 @@ def write_set(session: Session, places: Iterable[int]) -> bytes:
 
 
 def read_set(session: Session, raw: Buffer) -> list[int]:
-    """Return the places of a set in ascending order; bits after the last client are refused."""
+    """Return the places of a set in ascending order; other lengths and bits after the last client are refused."""
+    _check_size(memoryview(raw), set_size(session))
     bits = int.from_bytes(raw, "little")
     if bits >> len(session.clients):
         raise WireError(f"a set names a client after the last of {len(session.clients)}")

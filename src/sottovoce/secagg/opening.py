@@ -57,7 +57,7 @@ def open_seeds(
 
 def _masking_key(session: Session, owner: int, public: bytes, shares: Shares) -> bytes:
     key = _reconstruct(session, owner, shares)
-    if primitives.mask_public(key) != public:
+    if primitives.exchange_key(key) != public:
         raise _misfit(session, owner)
     return key
 

@@ -30,7 +30,7 @@ __all__ = [
     "decrypt",
     "derive",
     "encrypt",
-    "mask_public",
+    "exchange_key",
     "sign",
     "usable",
     "verify",
@@ -87,7 +87,7 @@ def verify(registered: bytes, signature: bytes, message: bytes) -> bool:
     return True
 
 
-def mask_public(private: bytes) -> bytes:
+def exchange_key(private: bytes) -> bytes:
     """Return the X25519 public key of 32 private bytes."""
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 

@@ -88,7 +88,7 @@ class StandingClient:
         """Draw the session's key pairs and return the signed public keys."""
         self._expect("advertise")
         private = (self._entropy(KEY), self._entropy(KEY))
-        public = b"".join(map(primitives.mask_public, private))
+        public = b"".join(map(primitives.exchange_key, private))
         reply = messages.seal_reply(self.session, "advertise", self.client, public, self._signing_key)
         self._private, self._phase = private, "share"
         return reply

@@ -1,0 +1,74 @@
+"""`sottovoce privacy`: noise to epsilon, or epsilon to noise; no experiment needed."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sottovoce.cli.options import AsJson
+from sottovoce.cli.output import note, put_json, put_tables
+from sottovoce.core.errors import InputError
+
+__all__ = ["EXAMPLE", "privacy"]
+
+EXAMPLE = "Example: sottovoce privacy --sample-rate 1/60 --rounds 200 --delta 1e-5 --epsilon 1 --html epsilon.html"
+
+
+def privacy(
+    sample_rate: Annotated[str, typer.Option(help="Chance of a client to be asked, a number or a fraction.")],
+    rounds: Annotated[int, typer.Option(help="Number of rounds.")],
+    delta: Annotated[float, typer.Option(help="Delta, at most one over the number of clients.")] = 1e-5,
+    noise_multiplier: Annotated[float | None, typer.Option(help="Noise of the sum, in clip norms.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="The budget; the noise is found for it.")] = None,
+    sampling: Annotated[str, typer.Option(help="poisson or fixed.")] = "poisson",
+    accountant: Annotated[str, typer.Option(help="pld, rdp or moments.")] = "pld",
+    max_participations: Annotated[int | None, typer.Option(help="Most rounds that one client takes part in.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a plot of epsilon over rounds.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Reckon noise and both epsilons, against others and against the server."""
+    from sottovoce.privacy import calculate
+    from sottovoce.report.tables import grouped
+
+    keys: dict[str, Any] = {
+        "sample_rate": _rate(sample_rate),
+        "rounds": rounds,
+        "delta": delta,
+        "sampling": sampling,
+        "accountant": accountant,
+    }
+    if epsilon is not None and epsilon <= 0:
+        raise InputError(f"epsilon must be above 0, got {epsilon:g}")
+    if noise_multiplier is not None and noise_multiplier <= 0:
+        raise InputError(f"noise_multiplier must be above 0, got {noise_multiplier:g}")
+    found = calculate(**keys, noise_multiplier=noise_multiplier, epsilon=epsilon, max_participations=max_participations)
+    if html is not None:
+        _plot(html, {**keys, "noise_multiplier": found["noise_multiplier"]}, found)
+    if as_json:
+        put_json(found)
+    else:
+        put_tables(grouped(found))
+        note("epsilon holds against anyone who does not know who was sampled; epsilon_server against the server.")
+
+
+def _rate(text: str) -> float:
+    try:
+        return float(Fraction(text))
+    except (ValueError, ZeroDivisionError):
+        raise InputError(f'--sample-rate must be a number or a fraction such as "1/60", got {text!r}') from None
+
+
+def _plot(path: Path, keys: dict[str, Any], found: dict[str, Any]) -> None:
+    from sottovoce.privacy import curve
+    from sottovoce.report.figures import epsilon_by_round
+    from sottovoce.report.html import write_figure
+
+    title = (
+        f"noise multiplier {found['noise_multiplier']:.4g}, {found['sampling']} sampling at "
+        f"{found['sample_rate']:.4g}, delta {found['delta']:g}, {found['accountant']} accountant"
+    )
+    write_figure(epsilon_by_round(curve(**keys), title), path)
+    note(f"wrote {path}")

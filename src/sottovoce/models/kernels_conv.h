@@ -1,0 +1,260 @@
+/* Go forward and back through a convolution with its pool and ReLU. */
+#ifndef SOTTOVOCE_CONV_H
+#define SOTTOVOCE_CONV_H
+
+#include "kernels_dense.h"
+
+/* Reduce `window` rows of 16 convolution outputs to one; keep which was first largest, or INACTIVE after the ReLU. */
+TEMPLATE void pool_cell(const float *v, int window, const float *bias, int relu, float *out, int width,
+                        uint8_t *where) {
+    __m256i picked[2];
+    float line[16];
+    float *place = width == 16 ? out : line;
+    for (int half = 0; half < 2; half++) {
+        __m256 best = _mm256_loadu_ps(v + 8 * half);
+        __m256i index = _mm256_setzero_si256();
+        for (int q = 1; q < window; q++) {
+            const __m256 next = _mm256_loadu_ps(v + q * 16 + 8 * half);
+            /* NaN wins, as in torch, and stays: nothing is greater than it. */
+            const __m256 wins = _mm256_or_ps(_mm256_cmp_ps(next, best, _CMP_GT_OQ),
+                                             _mm256_cmp_ps(next, next, _CMP_UNORD_Q));
+            best = _mm256_blendv_ps(best, next, wins);
+            index = _mm256_blendv_epi8(index, _mm256_set1_epi32(q), _mm256_castps_si256(wins));
+        }
+        best = _mm256_add_ps(best, _mm256_loadu_ps(bias + 8 * half));
+        if (relu) {
+            const __m256 dead = _mm256_cmp_ps(best, _mm256_setzero_ps(), _CMP_LE_OQ);
+            index = _mm256_or_si256(index, _mm256_and_si256(_mm256_castps_si256(dead), _mm256_set1_epi32(INACTIVE)));
+            best = _mm256_andnot_ps(dead, best);
+        }
+        _mm256_storeu_ps(place + 8 * half, best);
+        picked[half] = index;
+    }
+    if (width < 16) memcpy(out, line, (size_t)width * sizeof(float));
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(picked[0], picked[1]), 0xd8);
+    const __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storeu_si128((__m128i *)where, bytes);
+}
+
+/* Convolve, pool and rectify one padded image. */
+static FAST void conv_forward(const Shape *s, const float *panel, const float *bias, const float *x, float *out,
+                              uint8_t *where) {
+    _Alignas(64) float outputs[GROUP * 16];
+    const float *rows[GROUP];
+    const int kernel = s->is.kernel, window = s->window;
+    const int batch = s->taps_row >= DEPTH / 2 ? 1 : smaller(kernel, DEPTH / s->taps_row);
+    for (int p = 0; p < s->panels; p++) {
+        const int width = smaller(16, s->is.out - p * 16);
+        for (int first = 0; first < s->positions; first += GROUP) {
+            const int count = smaller(GROUP, s->positions - first);
+            for (int i = 0; i < count; i++) rows[i] = x + s->position[first + i];
+            for (int row = 0; row < kernel; row += batch) {
+                product(rows, count, (ptrdiff_t)row * s->row_stride, smaller(batch, kernel - row), s->row_stride,
+                        s->taps_row, panel + ((int64_t)p * s->taps + row * s->taps_row) * 16, 16, outputs, 16, row > 0);
+            }
+            for (int i = 0; i < count; i += window) {
+                const int cell = (first + i) / window;
+                pool_cell(outputs + i * 16, window, bias + p * 16, s->is.relu, out + s->cell[cell] + p * 16, width,
+                          where + (int64_t)cell * s->out_padded + p * 16);
+            }
+        }
+    }
+}
+
+/* List the gradients that are not zero, by channel (for the kernel) and by position (for the image below). */
+static FAST void conv_lists(Plan *plan, const Shape *s, const float *gradient, const uint8_t *where) {
+    Entry *by_channel = plan->by_channel, *by_position = plan->by_position;
+    int32_t *channel_count = plan->channel_count, *position_count = plan->position_count;
+    memset(channel_count, 0, (size_t)s->is.out * sizeof(int32_t));
+    memset(position_count, 0, (size_t)s->positions * sizeof(int32_t));
+    for (int cell = 0; cell < s->cells; cell++, where += s->out_padded) {
+        const float *values = gradient + s->cell[cell];
+        for (int first = 0; first < s->is.out; first += 8) {
+            unsigned live = 0;
+            if (first + 8 <= s->is.out) {
+                const __m256i q = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(where + first)));
+                const __m256 dead = _mm256_castsi256_ps(_mm256_cmpeq_epi32(q, _mm256_set1_epi32(INACTIVE)));
+                const __m256 some =
+                    _mm256_cmp_ps(_mm256_loadu_ps(values + first), _mm256_setzero_ps(), _CMP_NEQ_UQ);
+                live = (unsigned)_mm256_movemask_ps(_mm256_andnot_ps(dead, some));
+            } else {
+                for (int c = first; c < s->is.out; c++) {
+                    live |= (unsigned)(where[c] != INACTIVE && values[c] != 0) << (c - first);
+                }
+            }
+            for (; live; live &= live - 1) {
+                const int c = first + __builtin_ctz(live);
+                const int position = cell * s->window + where[c];
+                by_channel[(int64_t)c * s->cells + channel_count[c]++] = (Entry){s->position[position], values[c]};
+                by_position[(int64_t)position * s->is.out + position_count[position]++] = (Entry){c, values[c]};
+            }
+        }
+    }
+}
+
+/* to += sum over entries of value * (a block of the patch at the entry). */
+TEMPLATE void gather_block(const int rows, const int vectors, const Entry *entry, int count, const float *x,
+                           ptrdiff_t row_stride, float *to) {
+    __m256 sum[14];
+    for (int i = 0; i < rows * vectors; i++) sum[i] = _mm256_loadu_ps(to + 8 * i);
+    for (int e = 0; e < count; e++) {
+        const __m256 value = _mm256_broadcast_ss(&entry[e].value);
+        const float *patch = x + entry[e].at;
+        for (int r = 0; r < rows; r++) {
+            for (int v = 0; v < vectors; v++) {
+                sum[r * vectors + v] =
+                    _mm256_fmadd_ps(value, _mm256_loadu_ps(patch + r * row_stride + 8 * v), sum[r * vectors + v]);
+            }
+        }
+    }
+    for (int i = 0; i < rows * vectors; i++) _mm256_storeu_ps(to + 8 * i, sum[i]);
+}
+
+/* patch += sum over entries of value * (a block of the channel's kernel). */
+TEMPLATE void scatter_block(const int rows, const int vectors, const Entry *entry, int count, const float *kernel,
+                            ptrdiff_t row_stride, float *patch) {
+    __m256 sum[14];
+    for (int r = 0; r < rows; r++) {
+        for (int v = 0; v < vectors; v++) sum[r * vectors + v] = _mm256_loadu_ps(patch + r * row_stride + 8 * v);
+    }
+    for (int e = 0; e < count; e++) {
+        const __m256 value = _mm256_broadcast_ss(&entry[e].value);
+        const float *block = kernel + (ptrdiff_t)entry[e].at * (rows * vectors * 8);
+        for (int i = 0; i < rows * vectors; i++) {
+            sum[i] = _mm256_fmadd_ps(value, _mm256_loadu_ps(block + 8 * i), sum[i]);
+        }
+    }
+    for (int r = 0; r < rows; r++) {
+        for (int v = 0; v < vectors; v++) _mm256_storeu_ps(patch + r * row_stride + 8 * v, sum[r * vectors + v]);
+    }
+}
+
+/* The shapes of block that shape_of() can choose, with constants for the compiler to unroll. */
+#define EACH_BLOCK(CASE)                                                                                            \
+    CASE(1, 1) CASE(1, 2) CASE(1, 3) CASE(1, 4) CASE(1, 5) CASE(1, 6) CASE(1, 7) CASE(1, 8) CASE(1, 9) CASE(1, 10)  \
+    CASE(3, 1) CASE(3, 2) CASE(5, 1) CASE(5, 2) CASE(7, 1)
+
+static FAST void conv_kernel_gradient(const Plan *plan, const Shape *s, const float *x, float *gradient) {
+    for (int block = 0; block < s->blocks; block++) {
+        const float *from = x + block / s->chunks * s->block_rows * s->row_stride +
+                            block % s->chunks * s->block_vectors * 8;
+        for (int c = 0; c < s->is.out; c++) {
+            const Entry *entry = plan->by_channel + (int64_t)c * s->cells;
+            const int count = plan->channel_count[c];
+            float *to = gradient + ((int64_t)block * s->is.out + c) * s->block;
+            switch (s->block_rows * 16 + s->block_vectors) {
+#define CASE(R, V) \
+    case R * 16 + V: gather_block(R, V, entry, count, from, s->row_stride, to); break;
+                EACH_BLOCK(CASE)
+#undef CASE
+            default: break;
+            }
+        }
+    }
+}
+
+static FAST void conv_image_gradient(const Plan *plan, const Shape *s, const float *back, float *dx) {
+    memset(dx, 0, (size_t)s->in_stride * sizeof(float));
+    for (int block = 0; block < s->blocks; block++) {
+        float *to = dx + block / s->chunks * s->block_rows * s->row_stride + block % s->chunks * s->block_vectors * 8;
+        const float *kernel = back + (int64_t)block * s->is.out * s->block;
+        for (int position = 0; position < s->positions; position++) {
+            const Entry *entry = plan->by_position + (int64_t)position * s->is.out;
+            const int count = plan->position_count[position];
+            if (!count) continue;
+            float *patch = to + s->position[position];
+            switch (s->block_rows * 16 + s->block_vectors) {
+#define CASE(R, V) \
+    case R * 16 + V: scatter_block(R, V, entry, count, kernel, s->row_stride, patch); break;
+                EACH_BLOCK(CASE)
+#undef CASE
+            default: break;
+            }
+        }
+    }
+}
+
+/* The same gradient for the kept taps alone; entry e of channel c reads the input at kept_in[e] from the patch. */
+static FAST void conv_kept_gradient(const Plan *plan, const Shape *s, const float *x, float *gradient) {
+    for (int c = 0; c < s->is.out; c++) {
+        const Entry *entry = plan->by_channel + (int64_t)c * s->cells;
+        const int count = plan->channel_count[c];
+        for (int e = s->by_out[c]; e < s->by_out[c + 1]; e++) {
+            const float *from = x + s->kept_in[e];
+            float even = 0, odd = 0;
+            int i = 0;
+            for (; i + 1 < count; i += 2) {
+                even += entry[i].value * from[entry[i].at];
+                odd += entry[i + 1].value * from[entry[i + 1].at];
+            }
+            if (i < count) even += entry[i].value * from[entry[i].at];
+            gradient[e] += even + odd;
+        }
+    }
+}
+
+static FAST void step_bias(const Shape *s, const Slot *slot, const float *gradient, float rate) {
+    const __m256 factor = _mm256_set1_ps(rate);
+    for (int o = 0; o < s->out_padded; o += 8) {
+        step_vector(slot->bias_sum + o, s->bias + o, slot->bias + o,
+                    masked(_mm256_loadu_ps(gradient + o), s->mask_bias ? s->mask_bias + o : NULL), factor);
+    }
+}
+
+static FAST void step_conv(const Shape *s, const Slot *slot, float *gradient, float rate) {
+    if (s->is.mode == SPARSE) {
+        for (int64_t e = 0; e < s->is.kept; e++) {
+            const int tap = s->order[e], c = s->kept_out[e];
+            const int64_t place = back_place(s, tap / s->taps_row, tap % s->taps_row) + (int64_t)c * s->block;
+            slot->sum[e] += rate * gradient[e];
+            slot->back[place] = s->back[place] + slot->sum[e];
+            slot->panel[((int64_t)(c / 16) * s->taps + tap) * 16 + c % 16] = slot->back[place];
+        }
+        return;
+    }
+    const __m256 factor = _mm256_set1_ps(rate);
+    /* The lanes past a row of taps have gathered neighbours of the patch; they must stay zero in the weights. */
+    for (int row = 0; row < s->is.kernel; row++) {
+        for (int column = s->taps_row; column < s->chunks * s->block_vectors * 8; column++) {
+            float *place = gradient + back_place(s, row, column);
+            for (int c = 0; c < s->is.out; c++) place[(int64_t)c * s->block] = 0;
+        }
+    }
+    for (int64_t i = 0; i < s->back_size; i += 8) {
+        step_vector(slot->sum + i, s->back + i, slot->back + i,
+                    masked(_mm256_loadu_ps(gradient + i), s->mask ? s->mask + i : NULL), factor);
+    }
+    panels_from_back(slot->panel, slot->back, s);
+}
+
+/* Go back through a convolution for a whole batch and take its step; `d` is replaced by the gradient below. */
+static FAST void conv_backward(Plan *plan, int layer, const Slot *slot, int batch, float **d, int64_t *d_stride,
+                               float rate) {
+    const Shape *s = &plan->shape[layer];
+    const int below = layer > plan->job->lowest, sparse = s->is.mode == SPARSE;
+    float *bias = plan->bias_gradient;
+    float *dx = plan->dx[*d == plan->dx[0]];
+    memset(plan->gradient, 0, (size_t)(sparse ? s->is.kept : s->back_size) * sizeof(float));
+    memset(bias, 0, (size_t)s->out_padded * sizeof(float));
+    for (int r = 0; r < batch; r++) {
+        const float *x = slot->x + r * s->in_stride;
+        conv_lists(plan, s, *d + r * *d_stride, slot->where + (int64_t)r * s->cells * s->out_padded);
+        for (int c = 0; c < s->is.out; c++) {
+            float sum = 0;
+            for (int e = 0; e < plan->channel_count[c]; e++) sum += plan->by_channel[(int64_t)c * s->cells + e].value;
+            bias[c] += sum;
+        }
+        if (sparse) {
+            conv_kept_gradient(plan, s, x, plan->gradient);
+        } else {
+            conv_kernel_gradient(plan, s, x, plan->gradient);
+        }
+        if (below) conv_image_gradient(plan, s, slot->back, dx + r * s->in_stride);
+    }
+    step_conv(s, slot, plan->gradient, rate);
+    step_bias(s, slot, bias, rate);
+    *d = dx;
+    *d_stride = s->in_stride;
+}
+
+#endif

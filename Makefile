@@ -7,8 +7,8 @@ STAMP  := $(VENV)/.installed
 .PHONY: demo test lint bench bench-peers clean
 
 demo: $(STAMP)
-	$(BIN)/sottovoce sweep experiments/demo.toml --out runs/demo --quiet-table
-	$(BIN)/sottovoce report runs/demo/* --html runs/demo.html
+	$(BIN)/sottovoce sweep experiments/demo.toml --out runs/demo
+	$(BIN)/sottovoce report runs/demo/*/ --html runs/demo.html
 
 test: $(STAMP)
 	$(BIN)/python -m pytest

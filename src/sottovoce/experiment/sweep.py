@@ -40,10 +40,11 @@ def layout(experiment: Experiment) -> list[Experiment]:
     if not axes or not all(values for _, _, values in axes):
         raise ConfigError("a sweep needs a [sweep] table with at least one list, such as scheme.name = [...]")
     base = experiment.tables()
+    named = {(table, key) for table, key, values in axes if len(values) > 1}
     points: dict[str, Experiment] = {}
     for combination in itertools.product(*(values for _, _, values in axes)):
         chosen = [(table, key, value) for (table, key, _), value in zip(axes, combination, strict=True)]
-        point = _point(base, chosen, experiment)
+        point = _point(base, chosen, named, experiment.experiment.name)
         points.setdefault(point.experiment.name, point)
     return list(points.values())
 
@@ -72,7 +73,8 @@ def sweep(
     return summaries
 
 
-def _point(base: Tables, chosen: list[tuple[str, str, Any]], experiment: Experiment) -> Experiment:
+def _point(base: Tables, chosen: list[tuple[str, str, Any]], named: set[tuple[str, str]], prefix: str) -> Experiment:
+    """Return one experiment of the grid; its name tells the values in which the grid differs."""
     tables: Tables = {name: dict(table) for name, table in base.items()}
     scheme = next((value for table, key, value in chosen if (table, key) == ("scheme", "name")), None)
     if scheme is not None and scheme != base["scheme"]["name"]:
@@ -81,7 +83,7 @@ def _point(base: Tables, chosen: list[tuple[str, str, Any]], experiment: Experim
         tables["scheme"] = {**common, "name": scheme}
     made = make(tables["scheme"]["name"] if scheme is None else scheme)
     known = made.own_keys()
-    name = [experiment.experiment.name]
+    name = [prefix]
     for table, key, value in chosen:
         if table == "scheme" and key != "name" and key not in known and not key.startswith("public"):
             continue
@@ -89,7 +91,8 @@ def _point(base: Tables, chosen: list[tuple[str, str, Any]], experiment: Experim
             tables.pop("privacy", None)
             continue
         tables.setdefault(table, {})[key] = value
-        name.append(str(value) if (table, key) == ("scheme", "name") else f"{key}-{value}")
+        if (table, key) in named:
+            name.append(str(value) if (table, key) == ("scheme", "name") else f"{key}-{value}")
     if made.form == "ballots" and "privacy" in tables:
         for key in ("clipping", "clip_norm"):  # signs weigh sqrt(n), whatever the others are clipped to
             tables["privacy"].pop(key, None)

@@ -241,7 +241,7 @@ class FastTrainer:
     def _rows(self, count: int) -> NDArray[np.float32]:
         """Return room for updates: that of an earlier call when nobody holds any part of it now.
 
-        Fresh pages would cost the kernel a seventh of the training time of the papers' CNN.
+        Clearing fresh pages was 14 % of all samples when a process that trains the papers' CNN was profiled.
         """
         shape, size = (count, self.network.dim), 4 * count * self.network.dim
         if not 0 < size <= _SPARE:

@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 .PHONY: demo test lint bench bench-peers clean
 
 demo: $(STAMP)
-	$(BIN)/sottovoce sweep experiments/demo.toml --out runs/demo
+	$(BIN)/sottovoce sweep experiments/demo.toml --out runs/demo > /dev/null
 	$(BIN)/sottovoce report runs/demo/*/ --html runs/demo.html
 
 test: $(STAMP)

@@ -55,10 +55,12 @@ def _table(everything: list[dict[str, Any]]) -> Table:
     from rich.text import Text
 
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in ("name", "what it does", "saves", "keys and defaults", "paper"):
+    for title in ("name", "what it does", "saves", "linear", "private twin", "keys and defaults", "paper"):
         drawn.add_column(title, overflow="fold", no_wrap=title == "name")
     for scheme in everything:
-        keys = ", ".join(f"{key} = {value}" for key, value in scheme["keys"].items()) or "none"
-        cells = (scheme["name"], scheme["does"], scheme["saves"], keys, scheme["paper"])
+        values = {key: "automatic" if value is None else value for key, value in scheme["keys"].items()}
+        keys = ", ".join(f"{key} = {value}" for key, value in values.items()) or "none"
+        linear, twin = ("yes" if scheme[key] else "no" for key in ("linear", "private_twin"))
+        cells = (scheme["name"], scheme["does"], scheme["saves"], linear, twin, keys, scheme["paper"])
         drawn.add_row(*(Text(str(cell)) for cell in cells))
     return drawn

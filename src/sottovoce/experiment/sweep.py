@@ -40,6 +40,8 @@ def layout(experiment: Experiment) -> list[Experiment]:
     if not axes or not all(values for _, _, values in axes):
         raise ConfigError("a sweep needs a [sweep] table with at least one list, such as scheme.name = [...]")
     base = experiment.tables()
+    if experiment.aggregation.secure is None:  # the default differs between a private run and one that is not
+        del base["aggregation"]["secure"]
     named = {(table, key) for table, key, values in axes if len(values) > 1}
     points: dict[str, Experiment] = {}
     for combination in itertools.product(*(values for _, _, values in axes)):

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sottovoce
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_all_is_sorted_and_every_name_is_there() -> None:
+    assert sorted(sottovoce.__all__) == sottovoce.__all__
+    assert all(getattr(sottovoce, name) is not None for name in sottovoce.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = sottovoce.nothing
+
+
+def test_the_python_example_of_the_readme_runs(tmp_path: Path) -> None:
+    """Run it as a script without an `if __name__` guard, as a reader would."""
+    found = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    (tmp_path / "example.py").write_text(found.group(1), encoding="utf-8")
+
+    told = subprocess.run(
+        [sys.executable, "example.py"], cwd=tmp_path, capture_output=True, text=True, check=True
+    ).stdout.split()
+
+    accuracy, bytes_up, epsilon = map(float, told)
+    assert accuracy > 0.5
+    assert 1000 < bytes_up < 2000
+    assert 7.9 < epsilon <= 8
+
+
+@pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")], ids=lambda page: page.name)
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
+
+    assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []

@@ -15,7 +15,7 @@ from sottovoce.core.errors import InputError
 from sottovoce.schemes import State, make
 from sottovoce.schemes.compressive import Compressive
 from sottovoce.schemes.coordinates import shuffled
-from sottovoce.schemes.dct import fast_length, forward, inverse
+from sottovoce.schemes.dct import fast_length, first, forward, inverse
 from sottovoce.schemes.reconstruct import reconstruct
 
 RNG = np.random.default_rng(0)
@@ -142,6 +142,36 @@ def test_the_transform_is_the_orthonormal_dct_ii_in_float32(size: int, data: st.
     assert coefficients.dtype == np.float32
     assert np.allclose(coefficients[:kept], matrix @ values, atol=1e-5)
     assert np.allclose(inverse(coefficients[:kept].copy(), size), matrix.T @ matrix @ values, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("size", "length", "kept"),
+    [
+        (20_000, 20_000, 1000),  # thinned by 10
+        (19_990, 20_000, 625),  # by 16, with padding
+        (16_384, 16_384, 4096),  # by 2
+        (20_000, 20_000, 1),
+        (20_001, 20_020, 6000),  # too many are wanted
+        (17_325, 17_325, 100),  # an odd length
+    ],
+)
+def test_the_first_coefficients_are_as_exact_as_those_of_the_whole_transform(size: int, length: int, kept: int) -> None:
+    values = np.random.default_rng(size).standard_normal(size).astype(np.float32)
+    padded = np.zeros(length)
+    padded[:size] = values
+    wanted = scipy.fft.dct(padded, norm="ortho")[:kept]
+
+    error = np.abs(first(values, length, kept) - wanted).max()
+
+    assert error < 2e-6  # of coefficients around 1; float32 itself is off by up to 1e-6
+
+
+def test_the_first_coefficients_see_both_ends_of_the_signal() -> None:
+    for place in (0, 1, 90, 91, 19_908, 19_999):
+        values = np.zeros(20_000, np.float32)
+        values[place] = 1000
+
+        assert np.allclose(first(values, 20_000, 1000), forward(values.copy())[:1000], atol=2e-6)
 
 
 def test_fl_freq_is_a_low_pass_filter() -> None:

@@ -13,23 +13,27 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from sottovoce.core.errors import InputError
+from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.core.streams import Purpose, Streams
 from sottovoce.core.vectors import Vector
 from sottovoce.data import Dataset, Partition, load, partition
-from sottovoce.experiment.config import Experiment
+from sottovoce.experiment.config import Aggregation, Experiment
 from sottovoce.federation.client import setup_message
 from sottovoce.federation.coding import BallotGrid, Clear, Coding, Grid, Private
 from sottovoce.federation.cohort import Cohort
 from sottovoce.federation.local import LocalEngine
 from sottovoce.federation.optimise import ServerStep
 from sottovoce.federation.round import Aggregator, Direct, Server
-from sottovoce.federation.secure import Secure
+from sottovoce.federation.secure import Registry, Secure, Standing
 from sottovoce.federation.shared import Arrays
+from sottovoce.federation.vote import Election, Vote, hold_vote
 from sottovoce.federation.worker import Blueprint
 from sottovoce.models import LocalTraining, Network, network
 from sottovoce.privacy import PrivacyPlan, public_clip_norm
+from sottovoce.privacy.vote import vote_plan
 from sottovoce.schemes import Scheme, State, importance
+from sottovoce.secagg import check_threshold
+from sottovoce.secagg.graph import choose
 
 __all__ = ["Assembly", "Ready", "assemble"]
 
@@ -43,6 +47,7 @@ class Ready:
     coding: Coding
     server: Server
     plan: PrivacyPlan | None
+    election: Election | None = None  # if the clients voted for the coordinates
 
     def enrol(self, assembly: Assembly, engine: LocalEngine, state: State | None = None) -> None:
         """Send the set-up to all clients; a resumed run hands them what they had kept."""
@@ -85,10 +90,10 @@ class Assembly:
             momentum=client.momentum,
         )
 
-    def engine(self) -> LocalEngine:
-        """Start the engine."""
+    def blueprint(self) -> Blueprint:
+        """Return what a worker needs to act for clients."""
         client = self.experiment.client
-        blueprint = Blueprint(
+        return Blueprint(
             network=self.network,
             training=self.training(),
             trainer=client.trainer,
@@ -98,22 +103,53 @@ class Assembly:
             seed=self.streams.seed,
             mean_size=self.partition.mean_size if self.weighted else None,
         )
+
+    def engine(self) -> LocalEngine:
+        """Start the engine."""
         workers = self.experiment.engine.workers or None
-        return LocalEngine(blueprint, self._arrays(), workers, self.experiment.make_dropout())
+        return LocalEngine(self.blueprint(), self.arrays(), workers, self.experiment.make_dropout())
 
     def ready(self, engine: LocalEngine) -> Ready:
-        """Bind the scheme and solve the plan; some schemes and clippings need the public data for it."""
-        scores = self._importance(engine) if self.scheme.needs_importance else None
-        bound = self.scheme.bind(self.network.dim, seed=self.streams.seed, start=self.start, importance=scores)
+        """Bind the scheme and solve the plan; some schemes and clippings need the public data for it.
+
+        Coordinates that the clients vote for are not known yet: the vote spends budget, so `elect` waits for a ledger.
+        """
+        scores = self._importance(engine) if self.scheme.needs_importance and self.vote_plan is None else None
+        bound = self._bind(scores)
         clip_norm = None
         if self.experiment.privacy is not None and self.experiment.privacy.clipping == "public":
             clip_norm = self._public_clip_norm(engine, bound)
         plan = self.plan(clip_norm)
         coding = self.coding(bound, plan)
-        server = Server(
-            bound, self.cohort, self._aggregator(coding, bound, plan), self.streams, self._server_step(), plan
-        )
+        aggregator = self._aggregator(coding, bound, plan)
+        if isinstance(aggregator, Secure) and self.experiment.aggregation.key_life == "session":
+            aggregator = Standing(aggregator)
+        server = Server(bound, self.cohort, aggregator, self.streams, self._server_step(), plan)
         return Ready(bound, setup_message(bound, self.streams.seed), coding, server, plan)
+
+    def elect(self, ready: Ready, engine: LocalEngine, charge: Callable[[int], None]) -> Ready:
+        """Let the clients vote for the coordinates, if these are theirs to choose.
+
+        Guarantee: `charge` is called, and must have written the charge, before the sum of the votes is opened.
+        """
+        plan = self.vote_plan
+        if plan is None:
+            return ready
+        training = replace(self.training(), local_steps=self.experiment.scheme.public_steps)
+        vote = Vote(kept=ready.scheme.length, training=training)
+        bound = vote.bind(self.network.dim, seed=self.streams.seed, start=self.start)
+        coding = Private(plan, self.streams)
+        server = Server(bound, self.cohort, self._aggregator(coding, bound, plan), self.streams, plan=plan)
+        engine.enrol(vote, setup_message(bound, self.streams.seed), coding, private=True, memory={})
+        election = engine.run(hold_vote(server.with_ledger(charge), self.start))
+        scheme = self._bind(election.importance)
+        return replace(
+            ready,
+            scheme=scheme,
+            setup=setup_message(scheme, self.streams.seed),
+            server=replace(ready.server, scheme=scheme),
+            election=election,
+        )
 
     def plan(self, clip_norm: float | None = None) -> PrivacyPlan | None:
         """Solve the privacy plan; None if the run is not private."""
@@ -124,21 +160,54 @@ class Assembly:
         bound = self.scheme.bind(self.network.dim)
         if given is None and bound.form == "floats" and table.clipping in ("fixed", "private"):
             raise InputError('[privacy] clip_norm is missing; set it, or clipping = "public" or "adaptive"')
-        keys = table.model_dump(exclude={"clip_norm"})
         start = 0.0 if bound.form == "ballots" else 1.0  # adaptive clipping finds its way from anywhere
         return PrivacyPlan.solve(
-            **keys,
+            **self._private_keys,
+            **table.model_dump(include={"epsilon", "noise_multiplier", "clipping", "grid", "bits"}),
             clip_norm=start if given is None else given,
-            clients=self.cohort.clients,
-            sample_rate=float(self.cohort.sample_rate),
-            sampling=self.cohort.sampling,
             rounds=self.experiment.experiment.rounds,
             length=bound.length,
             form=bound.form,
-            threshold=float(self.threshold),
-            colluders=self.experiment.aggregation.colluders,
-            cohort_cap=self.cohort.cap,
+            spent=() if self.vote_plan is None else tuple(self.vote_plan.events()),
         )
+
+    @cached_property
+    def vote_plan(self) -> PrivacyPlan | None:
+        """Solve the plan of the clients' vote for the coordinates; None if there is none."""
+        table = self.experiment.privacy
+        if table is None or table.vote_noise_multiplier is None:
+            return None
+        kept = self.scheme.bind(self.network.dim).length
+        noise = table.vote_noise_multiplier
+        plan, _ = vote_plan(kept=kept, noise_multiplier=noise, length=self.network.dim, **self._private_keys)
+        if table.epsilon is not None and plan.epsilon >= table.epsilon:
+            raise PrivacyError(
+                f"the vote alone costs epsilon {plan.epsilon:.4g} at vote_noise_multiplier {noise:g}, but the budget "
+                f"is {table.epsilon:g}; raise vote_noise_multiplier or epsilon"
+            )
+        return plan
+
+    @property
+    def _private_keys(self) -> dict[str, Any]:
+        """Return what every private release of the run has in common."""
+        keys = {} if self.experiment.privacy is None else self.experiment.privacy.model_dump()
+        for own in ("epsilon", "noise_multiplier", "vote_noise_multiplier", "clipping", "clip_norm", "grid", "bits"):
+            keys.pop(own, None)
+        return keys | {
+            "clients": self.cohort.clients,
+            "sample_rate": float(self.cohort.sample_rate),
+            "sampling": self.cohort.sampling,
+            "threshold": float(self.threshold),
+            "colluders": self.experiment.aggregation.colluders,
+            "cohort_cap": self.cohort.cap,
+            "cohort_floor": self._floor,
+        }
+
+    @property
+    def _floor(self) -> int | None:
+        """Return the smallest cohort that is asked: one client's sum is no secret; None leaves it to the plan."""
+        needed = self.experiment.secure == "real" and self.cohort.sampling == "poisson"
+        return 2 if needed and self.experiment.aggregation.colluders == 0 else None
 
     @property
     def threshold(self) -> Fraction:
@@ -148,14 +217,14 @@ class Assembly:
             may_leave = self.experiment.make_dropout().possible or self.experiment.secure == "real"
             return Fraction(2, 3) if may_leave else Fraction(1)
         expected = Fraction(self.cohort.expected)
-        share = given / expected if given > 1 else given
-        if share > 1:
+        number = given if given > 1 else given * expected
+        if number > expected:
             raise InputError(f"[aggregation] threshold must be at most the cohort of {float(expected):g}, got {given}")
-        if 2 * share <= 1:
+        if 2 * number <= expected:
             raise InputError(
                 f"[aggregation] threshold must be above half of the cohort of {float(expected):g}, got {given}"
             )
-        return share
+        return (given - 1) / expected if given > 1 else given  # floor(share * n) + 1 of n are needed
 
     def fewest(self, plan: PrivacyPlan | None) -> Callable[[int], int]:
         """Return how many of a cohort must answer; a private run asks for those that its noise was shared among."""
@@ -173,6 +242,9 @@ class Assembly:
             return BallotGrid(bound.length, self.cohort.most)
         return Grid(bound.length, self.cohort.most, self.experiment.aggregation.largest)
 
+    def _bind(self, scores: Vector | None) -> Scheme:
+        return self.scheme.bind(self.network.dim, seed=self.streams.seed, start=self.start, importance=scores)
+
     def _aggregator(self, coding: Coding, bound: Scheme, plan: PrivacyPlan | None) -> Aggregator:
         if self.experiment.secure != "real":
             return Direct(coding, self.fewest(plan))
@@ -181,7 +253,7 @@ class Assembly:
         return Secure(
             coding=coding,  # type: ignore[arg-type]  # every coding of a secure run is made of words
             fewest=self.fewest(plan),
-            streams=self.streams,
+            registry=Registry(self.streams, self.cohort.clients),
             config_digest=digest,
             length=bound.length if plan is None else plan.word_length,
             colluders=table.colluders,
@@ -211,7 +283,8 @@ class Assembly:
         quantile = 0.5 if self.experiment.privacy is None else self.experiment.privacy.clip_quantile
         return public_clip_norm(norms, quantile=quantile)
 
-    def _arrays(self) -> Arrays:
+    def arrays(self) -> Arrays:
+        """Return the records that workers share."""
         arrays: dict[str, NDArray[Any]] = {
             "x_train": self.dataset.x_train,
             "y_train": self.dataset.y_train,
@@ -225,7 +298,10 @@ class Assembly:
 
 @dataclass(frozen=True)
 class Fewest:
-    """Say how many of a cohort must answer: floor(share * n) + 1, or all of them for a share of 1."""
+    """Say how many of a cohort must answer: floor(share * n) + 1, or all of them for a share of 1.
+
+    But for a share of 0, where nothing is hidden, they are never fewer than 2: the sum of one vector is that vector.
+    """
 
     share: Fraction
 
@@ -233,7 +309,8 @@ class Fewest:
         """Return the number for one cohort."""
         if self.share == 0:
             return min(cohort, 1)
-        return cohort if self.share == 1 else min(cohort, math.floor(self.share * cohort) + 1)
+        needed = cohort if self.share == 1 else min(cohort, math.floor(self.share * cohort) + 1)
+        return max(needed, 2) if cohort else 0
 
 
 def assemble(experiment: Experiment) -> Assembly:
@@ -246,7 +323,8 @@ def assemble(experiment: Experiment) -> Assembly:
     if table.held_out:
         dataset, splits["held_out"] = dataset.split(table.held_out, streams.get(Purpose.SPLIT, 0))
     from_public = experiment.privacy is not None and experiment.privacy.clipping == "public"
-    if scheme.needs_importance or from_public:
+    voted = experiment.privacy is not None and experiment.privacy.vote_noise_multiplier is not None
+    if (scheme.needs_importance and not voted) or from_public:
         dataset, splits["public"] = _public(experiment, dataset, streams)
     owners = partition(
         table.partition,
@@ -273,8 +351,31 @@ def assemble(experiment: Experiment) -> Assembly:
     )
     scheme.bind(net.dim)  # refuses a ratio or a chunking that does not fit this model
     assembly = Assembly(experiment, dataset, splits, net, owners, cohort, scheme, streams)
-    assembly.fewest(assembly.plan(1.0 if from_public else None))  # refuses a budget or a threshold that cannot be kept
+    # Refuse a budget, a threshold or a graph that cannot be kept.
+    fewest = assembly.fewest(assembly.plan(1.0 if from_public else None))
+    if experiment.secure == "real":
+        _check_sessions(experiment.aggregation, cohort, fewest)
     return assembly
+
+
+def _check_sessions(table: Aggregation, cohort: Cohort, fewest: Callable[[int], int]) -> None:
+    """Raise if the cohort that is expected, or the largest that may be drawn, could not sum securely."""
+    if cohort.expected < 2:
+        raise InputError(
+            f'[aggregation] secure = "real" needs 2 clients a round, but {cohort.expected:g} are expected; raise '
+            "[cohort] sample_rate"
+        )
+    for clients in (int(cohort.expected), cohort.most):
+        try:
+            check_threshold(fewest(clients), clients, table.colluders)
+            degree = choose(clients, fewest(clients), table.colluders, table.neighbours)
+        except InputError as error:
+            raise InputError(f"[aggregation] {error}") from None
+        if table.key_life == "session" and degree.neighbours < clients - 1:
+            raise InputError(
+                f'[aggregation] key_life = "session" needs everyone to mask with everyone, but of {clients} clients '
+                f"each has {degree.neighbours} neighbours; set neighbours = {clients - 1}"
+            )
 
 
 def _public(experiment: Experiment, dataset: Dataset, streams: Streams) -> tuple[Dataset, Dataset]:

@@ -127,6 +127,7 @@ class Privacy(Table):
     clip_lr: float = 0.2
     count_stddev: float | None = None
     max_participations: int | None = None
+    vote_noise_multiplier: float | None = Field(None, ge=0.01, le=1e5)  # None: coordinate sets come from public data
     grid: Literal["solved", "papers"] = "solved"
     bits: int | None = None
     unsafe_delta: bool = False
@@ -144,6 +145,7 @@ class Aggregation(Table):
     threshold: Rate | None = None  # None: 2/3 where clients may drop out or masks are real, else everyone
     colluders: int = Field(0, ge=0)
     neighbours: int = Field(0, ge=0)  # 0: everyone up to 200 clients, above as many as the bound asks for
+    key_life: Literal["round", "session"] = "round"  # "session": enrol once, then three phases a round instead of five
     largest: float = Field(4.0, gt=0)  # range of one value in a secure sum that is not private
 
 
@@ -198,8 +200,21 @@ class Experiment(Table):
         self._check_privacy(scheme)
         if self.secure == "real" and self.privacy is not None and self.privacy.mechanism == "gaussian":
             raise ValueError('[privacy] mechanism = "gaussian" is not made of integers and cannot be masked')
+        self._check_key_life()
         self.make_dropout()
         return self
+
+    def _check_key_life(self) -> None:
+        if self.secure != "real" or self.aggregation.key_life == "round":
+            return
+        key = '[aggregation] key_life = "session" needs every client in every round'
+        if self.cohort.sample_rate != 1:
+            raise ValueError(f"{key}, but [cohort] sample_rate is {self.cohort.sample_rate}; set it to 1")
+        if self.cohort.cap is not None:
+            raise ValueError(f"{key}; remove [cohort] cap")
+        most = None if self.privacy is None else self.privacy.max_participations
+        if most is not None and most < self.experiment.rounds:
+            raise ValueError(f"{key}; remove [privacy] max_participations")
 
     def _check_privacy(self, scheme: Scheme) -> None:
         if self.privacy is None:
@@ -211,11 +226,22 @@ class Experiment(Table):
                 'a private run needs [aggregation] secure = "ideal" or "real": a single client\'s share of the noise '
                 "does not protect it from a server that sees single messages"
             )
+        if self.privacy.vote_noise_multiplier is not None:
+            self._check_vote(scheme)
         if self.aggregation.weighting == "records":
             raise PrivacyError(
                 "weighting by data size changes what one client may weigh after clipping; a private run weighs every "
                 'client equally: set [aggregation] weighting = "equal" or leave it out'
             )
+
+    def _check_vote(self, scheme: Scheme) -> None:
+        key = "[privacy] vote_noise_multiplier"
+        if not scheme.needs_importance:
+            raise ValueError(f"{key} is for schemes that choose their coordinates once; {scheme.name} does not")
+        if self.scheme.public is not None:
+            raise ValueError(f"{key} lets the clients choose the coordinates; remove it or [scheme] public")
+        if self.privacy is not None and self.privacy.clipping == "public":
+            raise ValueError(f'{key} leaves no public data to clip by; set [privacy] clipping = "fixed" or "adaptive"')
 
     @property
     def secure(self) -> str:
@@ -284,10 +310,15 @@ def to_toml(tables: Mapping[str, Any]) -> str:
     lines: list[str] = []
     for name, table in tables.items():
         lines.append(f"[{name}]")
-        # JSON's strings, numbers, booleans and flat lists are TOML's.
-        lines.extend(f"{_key(key)} = {json.dumps(value)}" for key, value in table.items())
+        lines.extend(f"{_key(key)} = {_value(value)}" for key, value in table.items())
         lines.append("")
     return "\n".join(lines)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_key(key)} = {_value(inner)}" for key, inner in value.items()) + "}"
+    return json.dumps(value)  # JSON's strings, numbers, booleans and lists are TOML's
 
 
 def _key(key: str) -> str:

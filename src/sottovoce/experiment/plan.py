@@ -7,8 +7,10 @@ from typing import Any
 
 from sottovoce.experiment.build import Assembly, Ready, assemble
 from sottovoce.experiment.config import Experiment
+from sottovoce.experiment.summary import secure_cost
 from sottovoce.federation.local import LocalEngine
 from sottovoce.federation.round import RoundResult, server_round
+from sottovoce.federation.secure import ENROLMENT
 
 __all__ = ["plan"]
 
@@ -20,9 +22,11 @@ def plan(experiment: Experiment) -> dict[str, Any]:
     expected = assembly.cohort.expected
     with assembly.engine() as engine:
         ready = assembly.ready(engine)
-        seconds, total = _measure(assembly, ready, engine)
+        seconds, first, total = _measure(assembly, ready, engine)
     bound, privacy = ready.scheme, ready.plan
-    up, down = (round(size / max(total.cohort, 1)) for size in (total.total.bytes_up, total.total.bytes_down))
+    cohort = max(total.cohort, 1)
+    up, down = (round(size / cohort) for size in (total.total.bytes_up, total.total.bytes_down))
+    once_up, once_down = _enrolment(first)
     paper_up, paper_down = (4 * values * rounds * float(assembly.cohort.sample_rate) for values in bound.paper_values)
     return {
         "scheme": bound.name,
@@ -38,8 +42,16 @@ def plan(experiment: Experiment) -> dict[str, Any]:
         "bytes_setup_per_client": len(ready.setup),
         "bytes_up_per_round": round(up * expected),
         "bytes_down_per_round": round(down * expected),
-        "bytes_up_total": round(up * expected * rounds),
-        "bytes_down_total": round(down * expected * rounds),
+        "bytes_up_total": round((up * rounds + once_up) * expected),
+        "bytes_down_total": round((down * rounds + once_down) * expected),
+        "bytes_per_client_phase": {
+            phase: {"up": round(up / cohort), "down": round(down / cohort)}
+            for phase, (up, down) in total.total.phases.items()
+        },
+        "bytes_enrolment_per_client": {"up": once_up, "down": once_down} if once_down else None,
+        "secure_overhead_up_bytes_per_client_round": None,
+        "secure_expansion": None,
+        **(secure_cost(ready, total.total.bytes_up, total.total.senders) if experiment.secure == "real" else {}),
         "paper_cost_up_bytes_all_rounds": paper_up,
         "paper_cost_down_bytes_all_rounds": paper_down,
         "secure": experiment.secure,
@@ -50,19 +62,23 @@ def plan(experiment: Experiment) -> dict[str, Any]:
         "noise_multiplier": None if privacy is None else privacy.noise_multiplier,
         "bits_per_coordinate": 32 if privacy is not None and privacy.bits is None else ready.coding.bits,
         "privacy": None if privacy is None else privacy.describe(),
-        "phases": {phase: {"up": up, "down": down} for phase, (up, down) in total.total.phases.items()},
         "joules_per_client": None,
         "seconds_per_round": seconds,
         "seconds_total": seconds * rounds,
     }
 
 
-def _measure(assembly: Assembly, ready: Ready, engine: LocalEngine) -> tuple[float, RoundResult]:
+def _measure(assembly: Assembly, ready: Ready, engine: LocalEngine) -> tuple[float, RoundResult, RoundResult]:
     """Play two rounds with real clients, one to warm up; their model is thrown away and nothing is published."""
     ready.enrol(assembly, engine)
-    state = ready.server.init(assembly.start)
-    for round_ in (1, 2):
-        began = time.perf_counter()
-        result = engine.run(server_round(ready.server, state, round_))
-        seconds, state = time.perf_counter() - began, result.state
-    return round(seconds, 4), result
+    first = engine.run(server_round(ready.server, ready.server.init(assembly.start), 1))
+    began = time.perf_counter()
+    second = engine.run(server_round(ready.server, first.state, 2))
+    return round(time.perf_counter() - began, 4), first, second
+
+
+def _enrolment(first: RoundResult) -> tuple[int, int]:
+    """Return what a client sends and receives once, to enrol for a session of rounds; nothing if keys live a round."""
+    phases = [first.total.phases.get(phase, (0, 0)) for phase in ENROLMENT]
+    up, down = (sum(sizes) for sizes in zip(*phases, strict=True))
+    return round(up / max(first.cohort, 1)), round(down / max(first.cohort, 1))

@@ -62,13 +62,15 @@ def run(
 
 def _play(assembly: Assembly, ready: Ready, engine: LocalEngine, folder: RunFolder, observe: Observer) -> Record:
     general = assembly.experiment.experiment
-    restored = folder.restore()
-    done, state = restored or (0, ready.server.init(assembly.start))
+    done, state = folder.restore() or (0, {})
     records = folder.rewind(done)
     for record in records:
         observe(record)
-    ready.enrol(assembly, engine, state if done else None)
-    with _ledger(folder, ready.plan, done) as ledger:
+    with _ledger(folder, ready.plan, records) as ledger:
+        if ledger is not None:
+            ready = assembly.elect(ready, engine, ledger.charge)
+        state = state or ready.server.init(assembly.start)
+        ready.enrol(assembly, engine, state if done else None)
         server = ready.server if ledger is None else ready.server.with_ledger(ledger.charge)
         last = general.rounds if ready.plan is None else ready.plan.rounds
         for round_ in range(done + 1, last + 1):
@@ -85,20 +87,22 @@ def _play(assembly: Assembly, ready: Ready, engine: LocalEngine, folder: RunFold
             observe(record)
             if round_ % general.checkpoint_every == 0 or round_ == last:
                 folder.save(round_, state)
-        folder.save(len(records), state)
+        if len(records) % general.checkpoint_every and len(records) != last:
+            folder.save(len(records), state)  # stopped between two checkpoints
         summary = summarise(assembly, ready, records, spent=0 if ledger is None else ledger.spent)
         folder.finish(summary, assembly.network.layout.views(model_of(state)))
         return summary
 
 
 @contextmanager
-def _ledger(folder: RunFolder, plan: PrivacyPlan | None, done: int) -> Iterator[Ledger | None]:
+def _ledger(folder: RunFolder, plan: PrivacyPlan | None, records: list[Record]) -> Iterator[Ledger | None]:
     """Open the ledger of a private run, and refuse one that knows less than the checkpoint."""
     if plan is None:
         yield None
         return
     with Ledger.of_server(folder.path / "ledger.jsonl", plan) as ledger:
-        ledger.check_checkpoint(done)
+        # An aborted round released nothing and need not be in the ledger.
+        ledger.check_checkpoint(max((record["round"] for record in records if "reason" not in record), default=0))
         yield ledger
 
 
@@ -112,7 +116,7 @@ def _record(
         "senders": total.senders,
         "bytes_up": total.bytes_up,
         "bytes_down": total.bytes_down,
-        "epsilon": None if plan is None or ledger is None else plan.epsilon_after(min(ledger.spent, plan.rounds)),
+        "epsilon": None if plan is None or ledger is None else plan.epsilon_after(ledger.spent_after(round_)),
         "seconds": round(seconds, 4),
     }
     if plan is not None and plan.adaptive is not None:

@@ -8,7 +8,7 @@ from sottovoce.experiment.build import Assembly, Ready
 from sottovoce.federation.coding import Grid
 from sottovoce.schemes import Scheme
 
-__all__ = ["summarise"]
+__all__ = ["secure_cost", "summarise"]
 
 Record = dict[str, Any]
 
@@ -43,6 +43,8 @@ def summarise(assembly: Assembly, ready: Ready, records: list[Record], *, spent:
         "bytes_up_total": up,
         "bytes_down_total": down,
         "bytes_setup_per_client": len(ready.setup),
+        "secure_overhead_up_bytes_per_client_round": None,
+        "secure_expansion": None,
         "paper_cost_up_bytes": paper_up,
         "paper_cost_down_bytes": paper_down,
         "joules_per_client": None,
@@ -65,6 +67,20 @@ def summarise(assembly: Assembly, ready: Ready, records: list[Record], *, spent:
     if isinstance(ready.coding, Grid):
         summary["quantisation_step"] = ready.coding.step
         summary["quantisation_error_at_most"] = ready.coding.step / 2 * assembly.cohort.most / assembly.cohort.expected
+    if experiment.secure == "real":
+        summary |= secure_cost(ready, up, senders)
+    if ready.election is not None and assembly.vote_plan is not None:
+        total = ready.election.total
+        summary["vote"] = {
+            "note": "the coordinates came from a private vote before round 1",
+            "cohort": ready.election.cohort,
+            "senders": total.senders,
+            "noise_multiplier": assembly.vote_plan.noise_multiplier,
+            "epsilon": assembly.vote_plan.epsilon,
+            "bits_per_coordinate": assembly.vote_plan.bits,
+            "failures": len(total.failures),
+        }
+        summary["bytes_vote_up_total"], summary["bytes_vote_down_total"] = total.bytes_up, total.bytes_down
     if "public" in assembly.splits:
         table = experiment.scheme
         summary["public"] = table.public or f"{table.public_samples} records set aside from {experiment.data.source}"
@@ -73,6 +89,16 @@ def summarise(assembly: Assembly, ready: Ready, records: list[Record], *, spent:
             summary[f"{name}_final"] = final and final[name]
             summary[f"{name}_best"] = best and best[name]
     return summary
+
+
+def secure_cost(ready: Ready, up: int, senders: int) -> Record:
+    """Return what a secure sum cost: bytes up beside the packed vectors, and times them, all phases counted."""
+    length = ready.scheme.length if ready.plan is None else ready.plan.word_length
+    packed = -(-length * ready.coding.bits // 8)
+    return {
+        "secure_overhead_up_bytes_per_client_round": _share(up - senders * packed, senders),
+        "secure_expansion": up / (senders * packed) if senders else None,
+    }
 
 
 def _share(total: int, parts: int) -> int | float | None:

@@ -9,14 +9,14 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from sottovoce.core import wire
-from sottovoce.core.errors import RunError, SottovoceError
+from sottovoce.core.errors import RunError, SecAggError, SottovoceError
 from sottovoce.core.streams import Purpose, Streams
 from sottovoce.core.vectors import Vector
 from sottovoce.federation.coding import Coding, Terms, WordCoding
-from sottovoce.federation.secure import read_announcement, session_client
+from sottovoce.federation.secure import ANNOUNCING, Registry, read_announcement, session_client
 from sottovoce.models import Network, Shard, Trainer
 from sottovoce.schemes.base import Message, Scheme, State, Task
-from sottovoce.secagg import Client, Session
+from sottovoce.secagg import Client, Session, StandingClient
 
 Input = TypeVar("Input", Message, bytes)
 
@@ -50,7 +50,6 @@ class Heard(NamedTuple):
     round: int
     task: Task
     terms: Terms
-    session: Session | None
 
 
 @dataclass
@@ -58,7 +57,7 @@ class Clients:
     """Hold what all clients of a process share, and act for any of them.
 
     Only public things are kept from round to round: the bound scheme and the replica that some schemes' clients keep.
-    The secrets of a secure sum live in `_sessions`, for one round.
+    The secrets of a secure sum live in `_sessions`, until another session is announced.
     """
 
     scheme: Scheme
@@ -66,20 +65,26 @@ class Clients:
     shard: Callable[[int], Shard]
     coding: Coding
     streams: Streams
+    registry: Registry
     private: bool  # the downlink ends with the round's terms
     mean_size: float | None  # the public mean of |D_k|; None: every client counts the same
     memory: State = field(default_factory=dict)
     _heard: Heard | None = None
-    _sessions: dict[int, Client] = field(default_factory=dict)
+    _announced: Session | None = None
+    _sessions: dict[int, Client | StandingClient] = field(default_factory=dict)
 
     def hear(self, round_: int, payload: bytes, *, secure: bool) -> None:
         """Take in a downlink; every client hears it, also those who are not asked."""
-        session, down = read_announcement(payload, self.streams) if secure else (None, payload)
+        down = payload
+        if secure:
+            self._announced, down = read_announcement(payload, self.registry)
+            self._sessions.clear()
+            if self._announced.key_life == "session":
+                return  # an enrolment; the downlink comes with the first round
         down, terms = Terms.split(down) if self.private else (down, Terms(0, 0.0))
         task = self.scheme.receive(down, self.memory)
         self.memory = task.memory
-        self._heard = Heard(round_, task, terms, session)
-        self._sessions.clear()
+        self._heard = Heard(round_, task, terms)
 
     def step(self, round_: int, phase: str, requests: Mapping[int, bytes]) -> dict[int, Answer]:
         """Answer a phase for some clients."""
@@ -88,15 +93,11 @@ class Clients:
         if phase == "mask":
             return self._answers(
                 self._train(round_, list(requests)),
-                lambda client, message: self._sessions[client].mask(requests[client], self._words(client, message)),
+                lambda client, message: self._mask(client, requests[client], message),
             )
-        if phase == "advertise":
-            heard = self._this(round_)
-            if heard.session is None:
-                raise RunError("clients were asked to advertise keys without a session")
-            self._sessions.update({client: session_client(heard.session, client, self.streams) for client in requests})
-            return {client: Answer(self._sessions[client].advertise()) for client in requests}
-        return self._answers(requests, lambda client, payload: getattr(self._sessions[client], phase)(payload))
+        if phase in ANNOUNCING:
+            return self._answers(requests, lambda client, _: self._begin(client))
+        return self._answers(requests, lambda client, payload: self._go_on(phase, client, payload))
 
     def _train(self, round_: int, clients: Sequence[int]) -> dict[int, Message | SottovoceError]:
         """Train each client and return its message, or the error that stopped it."""
@@ -125,6 +126,37 @@ class Clients:
         heard = self._now()
         coding: WordCoding = self.coding  # type: ignore[assignment]  # a secure run is built with one
         return coding.words(message, heard.terms, heard.round, client)
+
+    def _begin(self, client: int) -> bytes:
+        if self._announced is None:
+            raise RunError("clients were asked for keys without a session")
+        self._sessions[client] = session_client(self._announced, client, self.streams)
+        return self._sessions[client].advertise()
+
+    def _mask(self, client: int, request: bytes, message: Message) -> bytes:
+        machine = self._session(client)
+        words = self._words(client, message)
+        if isinstance(machine, StandingClient):
+            return machine.mask(self._now().round, words)
+        return machine.mask(request, words)
+
+    def _go_on(self, phase: str, client: int, payload: bytes) -> bytes:
+        machine = self._session(client)
+        if isinstance(machine, StandingClient) and phase == "introduce":
+            machine.enrol(payload)
+            return b""
+        if phase == "share" and isinstance(machine, Client):
+            return machine.share(payload)
+        if phase == "consistency":
+            return machine.consistency(payload)
+        if phase == "unmask":
+            return machine.unmask(payload)
+        raise SecAggError(f"client {client}: there is no phase {phase} in this session")
+
+    def _session(self, client: int) -> Client | StandingClient:
+        if client not in self._sessions:
+            raise SecAggError(f"client {client} was asked to go on with a session that it never began")
+        return self._sessions[client]
 
     def _answers(
         self, inputs: Mapping[int, Input | SottovoceError], act: Callable[[int, Input], bytes]

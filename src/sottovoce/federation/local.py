@@ -16,12 +16,13 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.core.errors import RunError
+from sottovoce.core.errors import RunError, SottovoceError
 from sottovoce.core.streams import Streams
 from sottovoce.core.vectors import Vector
 from sottovoce.devices import Dropout
 from sottovoce.federation.coding import Coding
 from sottovoce.federation.round import LEFT, Reply, Request
+from sottovoce.federation.secure import ANNOUNCING, ENROLMENT
 from sottovoce.federation.shared import Arrays, publish
 from sottovoce.federation.worker import Blueprint
 from sottovoce.schemes.base import Scheme, State
@@ -30,9 +31,10 @@ __all__ = ["LocalEngine", "cores"]
 
 Result = TypeVar("Result")
 Call = tuple[str, tuple[Any, ...]]
+Queue = deque[tuple[int, Call]]
 
 _CHUNK = 10  # clients a call: enough to share work between them, few enough to keep their updates in memory
-_RECORDS = 500  # records a call, in evaluation
+_RECORDS = 500  # records a call at least, in evaluation
 
 
 def cores() -> int:
@@ -78,29 +80,33 @@ class LocalEngine:
     def send(self, request: Request) -> Reply:
         """Deliver a request to its clients and bring back what they answer."""
         if not request.payloads:
-            return Reply({}, {}, {})
-        first = request.phase in ("train", "advertise")
-        if first:  # the downlink is the same for all: each worker hears it once
-            down = next(iter(request.payloads.values()))
-            self._everyone(("hear", (request.round, down, request.phase == "advertise")))
+            return Reply({}, {})
+        if request.opening:  # it is the same for all: each worker hears it once
+            opening = next(iter(request.payloads.values()))
+            self._everyone(("hear", (request.round, opening, request.phase in ANNOUNCING)))
         failures = self._leavers(request)
-        there = {client: b"" if first else data for client, data in request.payloads.items() if client not in failures}
-        if request.phase == "train":
-            outcomes = self._calls(self._step(request, chunk) for chunk in self._chunks(there))
-        else:
-            outcomes = self._sticky(request, there)
+        there = {
+            client: b"" if request.opening else payload
+            for client, payload in request.payloads.items()
+            if client not in failures
+        }
         sizes: dict[int, int] = {}
-        payloads: dict[int, bytes] = {}
-        for some_sizes, some_payloads, some_failures in outcomes:
-            sizes.update(some_sizes)
-            payloads.update(some_payloads)
+        for taken, payloads, some_failures in self._answers(request, there):
             failures.update(some_failures)
-        return Reply(payloads, failures, sizes, self._fold(request))
+            for client, payload in payloads.items():
+                try:
+                    request.take(client, payload)
+                except SottovoceError as error:
+                    failures[client] = str(error)
+                    del taken[client]
+            sizes.update(taken)
+        return Reply(sizes, failures, self._fold(request))
 
     def scores(self, params: Vector, split: str) -> NDArray[np.float32]:
         """Return the scores of all records of a split."""
-        starts = range(0, self._records[split], _RECORDS)
-        parts = self._calls(("scores", (params, split, start, start + _RECORDS)) for start in starts)
+        records = self._records[split]
+        size = max(_RECORDS, math.ceil(records / (2 * len(self._pipes))))  # few calls: each carries the model
+        parts = self._calls(("scores", (params, split, start, start + size)) for start in range(0, records, size))
         return np.concatenate(parts)
 
     def public_norms(self, scheme: Scheme, params: Vector, shards: list[NDArray[np.int64]]) -> list[float]:
@@ -153,7 +159,7 @@ class LocalEngine:
 
     def _leavers(self, request: Request) -> dict[int, str]:
         """Return the clients that are gone by this phase, and since when."""
-        if not self._dropout.possible:
+        if not self._dropout.possible or request.phase in ENROLMENT:  # enrolment waits for everyone
             return {}
         phases = {
             client: self._dropout.left(request.round, client, request.phase, self._streams)
@@ -167,24 +173,22 @@ class LocalEngine:
         while chunk := dict(itertools.islice(items, size)):
             yield chunk
 
-    def _step(self, request: Request, chunk: dict[int, bytes]) -> Call:
-        return ("step", (request.round, request.phase, chunk, request.fold))
+    def _answers(self, request: Request, requests: dict[int, bytes]) -> Iterator[Any]:
+        """Ask the clients; those with secrets live on one worker, from round to round."""
+        if request.phase == "train":
+            queue = self._queue(request, requests)
+            queues = [queue] * len(self._pipes)
+        else:
+            owned: list[dict[int, bytes]] = [{} for _ in self._pipes]
+            for client, payload in requests.items():
+                owned[client % len(owned)][client] = payload
+            queues = [self._queue(request, part) for part in owned]
+        for _, answer in self._work(queues):
+            yield answer
 
-    def _sticky(self, request: Request, requests: dict[int, bytes]) -> list[Any]:
-        """Make a phase's calls on the worker that holds each client's secrets."""
-        waiting = [
-            deque(
-                self._chunks({client: data for client, data in requests.items() if client % len(self._pipes) == index})
-            )
-            for index in range(len(self._pipes))
-        ]
-        answers: list[Any] = []
-        while any(waiting):
-            turn = [(pipe, queue.popleft()) for pipe, queue in zip(self._pipes, waiting, strict=True) if queue]
-            for pipe, chunk in turn:
-                self._send(pipe, self._step(request, chunk))
-            answers.extend(self._receive(pipe) for pipe, _ in turn)
-        return answers
+    def _queue(self, request: Request, requests: dict[int, bytes]) -> Queue:
+        chunks = self._chunks(requests)
+        return deque(enumerate(("step", (request.round, request.phase, chunk, request.fold)) for chunk in chunks))
 
     def _fold(self, request: Request) -> Any:
         if request.fold is None:
@@ -207,21 +211,29 @@ class LocalEngine:
 
     def _calls(self, calls: Iterable[Call]) -> list[Any]:
         """Make each call on whichever worker is free; return the answers in the order of the calls."""
-        waiting = deque(enumerate(calls))
-        answers: dict[int, Any] = {}
-        busy: dict[Connection, int] = {}
-        idle = list(self._pipes)
-        while waiting or busy:
-            while waiting and idle:
-                pipe = idle.pop()
-                index, call = waiting.popleft()
+        queue: Queue = deque(enumerate(calls))
+        answers = dict(self._work([queue] * len(self._pipes)))
+        return [answers[index] for index in sorted(answers)]
+
+    def _work(self, queues: list[Queue]) -> Iterator[tuple[int, Any]]:
+        """Make each worker's calls, one at a time, and yield answers as they come; workers may share a queue."""
+        busy: dict[Connection, tuple[int, Queue]] = {}
+
+        def next_call(pipe: Connection, queue: Queue) -> None:
+            if queue:
+                index, call = queue.popleft()
                 self._send(pipe, call)
-                busy[pipe] = index
+                busy[pipe] = (index, queue)
+
+        for pipe, queue in zip(self._pipes, queues, strict=True):
+            next_call(pipe, queue)
+        while busy:
             ready = wait(list(busy))
             for pipe in [pipe for pipe in busy if pipe in ready]:
-                answers[busy.pop(pipe)] = self._receive(pipe)
-                idle.append(pipe)
-        return [answers[index] for index in sorted(answers)]
+                index, queue = busy.pop(pipe)
+                answer = self._receive(pipe)
+                next_call(pipe, queue)  # before the answer is looked at: nobody waits for us
+                yield index, answer
 
     def _send(self, pipe: Connection, call: Call) -> None:
         try:

@@ -1,7 +1,8 @@
 """Play one round, as in the papers' algorithm boxes.
 
-The server side is a generator: it yields a `Request` (a phase, and one payload a client) and is sent a `Reply`
-(payloads back, or reasons why not). Whoever drives it, a simulation or a network, only supplies *send*.
+The server side is a generator: it yields a `Request` (a phase, and one payload a client), whoever drives it hands each
+answer to the request's `take` as it comes, and sends a `Reply` (how much came, and why the rest did not). A simulation
+and a network differ only in that.
 
     server                                           client k
     cohort = sampler.draw(round)
@@ -32,26 +33,46 @@ from sottovoce.federation.sums import Fold, mean
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.schemes.base import Scheme, State
 
-__all__ = ["Aggregator", "Conversation", "Direct", "Reply", "Request", "RoundResult", "Server", "Total", "server_round"]
+__all__ = [
+    "Aggregator",
+    "Conversation",
+    "Direct",
+    "Reply",
+    "Request",
+    "RoundResult",
+    "Server",
+    "Take",
+    "Total",
+    "server_round",
+]
 
 LEFT = "left before "  # how the reason of a client that dropped out begins
 
 
+Take = Callable[[int, bytes], None]
+
+
 class Request(NamedTuple):
-    """Ask clients something; payloads that are one object are broadcasts. `fold` allows the engine to return a sum."""
+    """Ask clients something.
+
+    `take` is called with each answer, once and as it comes, so that no engine need hold a cohort's vectors; an error it
+    raises is that client's failure. With a `fold`, an engine may return the answers' sum instead of calling `take`.
+    `opening` requests are the same for all, and heard by all clients, also by those who are not asked.
+    """
 
     round: int
     phase: str
     payloads: dict[int, bytes]
+    take: Take
     fold: Fold | None = None
+    opening: bool = False
 
 
 class Reply(NamedTuple):
-    """Hold what came back: payloads, or their folded sum; the size of each; and why others did not answer."""
+    """Hold the size of each answer that was taken, why others were not, and the folded sum if the engine made one."""
 
-    payloads: dict[int, bytes]
-    failures: dict[int, str]
     sizes: dict[int, int]
+    failures: dict[int, str]
     folded: Any = None
 
 
@@ -100,7 +121,15 @@ class Direct:
     def collect(self, round_: int, cohort: list[int], down: bytes, terms: Terms, spend: Spend) -> Conversation:
         """Ask everyone to train, and add up what comes back."""
         fold = self.coding.fold
-        request = Request(round_, "train", dict.fromkeys(cohort, down), fold)
+        folded = fold.empty()
+        request = Request(
+            round_,
+            "train",
+            dict.fromkeys(cohort, down),
+            take=lambda _, payload: fold.add(folded, payload),
+            fold=fold,
+            opening=True,
+        )
         reply = yield request
         total = Total(clip_norm=terms.clip_norm, senders=len(reply.sizes))
         total.count(request, reply)
@@ -109,7 +138,8 @@ class Direct:
             total.reason = f"round {round_}: {total.senders} messages, but {needed} are needed; nothing was released"
             return total
         spend()
-        folded = fold.empty() if reply.folded is None else reply.folded
+        if reply.folded is not None:
+            folded = reply.folded
         total.values, total.clip_norm = self.coding.open(fold.total(folded), terms, total.senders, round_)
         return total
 

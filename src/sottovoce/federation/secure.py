@@ -1,17 +1,67 @@
-"""Sum by secure aggregation: five phases, and the server sees nothing but the total."""
+"""Sum by secure aggregation: the server sees masked vectors, and of the cohort nothing but the total.
+
+Keys live for a round, in five phases (`Secure`), or for the session, with one enrolment and then three (`Standing`):
+
+    advertise  share      mask  consistency  unmask
+    enrol      introduce  mask  consistency  unmask      the first two in the first round only
+
+A round's first request carries the downlink too, so that nobody is asked once more than the protocol needs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Final, Literal
 
-from sottovoce.core.errors import SecAggError
+from sottovoce.core.errors import InputError, SecAggError
 from sottovoce.core.streams import Purpose, Streams
 from sottovoce.federation.coding import Terms, WordCoding
-from sottovoce.federation.round import Conversation, Request, Spend, Total
-from sottovoce.secagg import PHASES, Client, KeyedEntropy, Server, Session, verifying_key
+from sottovoce.federation.round import Conversation, Reply, Request, Spend, Total
+from sottovoce.secagg import (
+    Client,
+    KeyedEntropy,
+    Registrar,
+    Server,
+    Session,
+    StandingClient,
+    StandingServer,
+    verifying_key,
+)
 
-__all__ = ["Secure", "announce", "read_announcement", "session_client"]
+__all__ = [
+    "ANNOUNCING",
+    "ENROLMENT",
+    "Registry",
+    "Secure",
+    "Standing",
+    "announce",
+    "read_announcement",
+    "session_client",
+]
+
+ANNOUNCING: Final = ("advertise", "enrol")  # phases whose request begins with a session's terms
+ENROLMENT: Final = ("enrol", "introduce")
+
+
+@dataclass(frozen=True, eq=False)
+class Registry(Mapping[int, bytes]):
+    """Look up the public keys that clients registered before the run; in a simulation they follow from the seed."""
+
+    streams: Streams
+    clients: int
+
+    def __getitem__(self, client: int) -> bytes:
+        if not 0 <= client < self.clients:
+            raise KeyError(client)
+        return _public_key(self.streams, client)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.clients))
+
+    def __len__(self) -> int:
+        return self.clients
 
 
 @dataclass(frozen=True)
@@ -20,7 +70,7 @@ class Secure:
 
     coding: WordCoding
     fewest: Callable[[int], int]
-    streams: Streams
+    registry: Registry
     config_digest: bytes
     length: int
     colluders: int = 0
@@ -30,80 +80,124 @@ class Secure:
         """Talk to the cohort through every phase; too few at any of them end the round with nothing released."""
         total = Total(clip_norm=terms.clip_norm)
         try:
-            session = self._session(round_, cohort)
-            server = Server(session)
-            payloads = dict.fromkeys(cohort, announce(session, down))
-            for phase in PHASES:
-                if phase == "unmask":
-                    spend()  # from here on the sum can be opened
-                request = Request(round_, phase, payloads)
-                reply = yield request
-                total.count(request, reply)
-                payloads, rejected = server.collect(phase, reply.payloads)
-                total.failures.update(rejected)
-            total.senders = len(server.survivors)
-            opened = self.coding.open(server.total(), terms, total.senders, round_)
-            total.values, total.clip_norm = opened
+            if cohort:
+                session = self.session(round_, cohort)
+                opening = dict.fromkeys(cohort, announce(session, down))
+                yield from self.add_up(Server(session), opening, terms, spend, total)
+            else:
+                self._open_nothing(round_, terms, spend, total)
         except SecAggError as error:
             total.reason = str(error)
         return total
 
-    def _session(self, round_: int, cohort: list[int]) -> Session:
-        return Session(
-            session_id=self.streams.key(Purpose.MASK, round_, size=16),
-            round=round_,
-            config_digest=self.config_digest,
-            clients=tuple(cohort),
-            keys=registered_keys(self.streams, cohort),
-            bits=self.coding.bits,
-            length=self.length,
-            threshold=self.fewest(len(cohort)),
-            colluders=self.colluders,
-            neighbours=self.neighbours,
-        )
+    def session(self, round_: int, cohort: list[int], key_life: Literal["round", "session"] = "round") -> Session:
+        """Return the terms of a session; a cohort that is too small for them ends the round, not the run."""
+        try:
+            return Session(
+                session_id=self.registry.streams.key(Purpose.MASK, round_, size=16),
+                round=round_,
+                config_digest=self.config_digest,
+                clients=tuple(cohort),
+                keys=self.registry,
+                bits=self.coding.bits,
+                length=self.length,
+                threshold=self.fewest(len(cohort)),
+                colluders=self.colluders,
+                neighbours=self.neighbours,
+                key_life=key_life,
+            )
+        except InputError as error:
+            raise SecAggError(f"round {round_}: {error}; nothing was released") from error
+
+    def add_up(
+        self,
+        server: Server | StandingServer,
+        payloads: dict[int, bytes],
+        terms: Terms,
+        spend: Spend,
+        total: Total,
+    ) -> Generator[Request, Reply, None]:
+        """Take a server through its phases, from its first requests to the open sum."""
+        round_ = server.session.round
+        try:
+            for phase in server.phases:
+                if phase == "unmask":
+                    spend()  # from here on the sum can be opened
+                first = phase == server.phases[0]
+                request = Request(round_, phase, payloads, take=partial(server.accept, phase), opening=first)
+                total.count(request, (yield request))
+                payloads = server.close(phase)
+        finally:
+            total.senders = len(server.survivors)
+        total.values, total.clip_norm = self.coding.open(server.total(), terms, total.senders, round_)
+
+    def _open_nothing(self, round_: int, terms: Terms, spend: Spend, total: Total) -> None:
+        """Open the sum of nobody: a private run publishes its noise, or silence would tell that nobody was drawn."""
+        spend()
+        fold = self.coding.fold
+        total.values, total.clip_norm = self.coding.open(fold.total(fold.empty()), terms, 0, round_)
+
+
+@dataclass
+class Standing:
+    """Enrol everyone in the first round, and sum every round with keys of that session; a resumed run enrols anew."""
+
+    secure: Secure
+    registrar: Registrar | None = None
+
+    def collect(self, round_: int, cohort: list[int], down: bytes, terms: Terms, spend: Spend) -> Conversation:
+        """Talk to those who enrolled; too few at any phase end the round with nothing released."""
+        total = Total(clip_norm=terms.clip_norm)
+        try:
+            if self.registrar is None:
+                self.registrar = yield from self._enrol(round_, cohort, total)
+            session = self.registrar.round(round_)
+            absent = set(cohort).difference(session.clients)
+            total.failures |= dict.fromkeys(absent, "is not enrolled in this session")
+            opening = dict.fromkeys(session.clients, down)
+            yield from self.secure.add_up(StandingServer(session), opening, terms, spend, total)
+        except SecAggError as error:
+            total.reason = str(error)
+        return total
+
+    def _enrol(self, round_: int, cohort: list[int], total: Total) -> Generator[Request, Reply, Registrar]:
+        # The session begins before its first round: chains turn once a round, and the first turn hides what was agreed.
+        session = self.secure.session(round_ - 1, cohort, "session")
+        registrar = Registrar(session)
+        payloads = dict.fromkeys(cohort, announce(session, b""))
+        request = Request(round_, "enrol", payloads, take=partial(registrar.accept, "advertise"), opening=True)
+        total.count(request, (yield request))
+        request = Request(round_, "introduce", registrar.close("advertise"), take=lambda client, payload: None)
+        total.count(request, (yield request))
+        return registrar
 
 
 def announce(session: Session, down: bytes) -> bytes:
-    """Return the first request: the session's terms, and the downlink to train from meanwhile."""
+    """Return a session's first request: its terms, and what to train from meanwhile if its first round is at hand."""
     packed = session.pack()
     return len(packed).to_bytes(4, "little") + packed + down
 
 
-def read_announcement(payload: bytes, streams: Streams) -> tuple[Session, bytes]:
+def read_announcement(payload: bytes, registry: Registry) -> tuple[Session, bytes]:
     """Return the session and the downlink of a first request; keys come from the registry, not from the server."""
     size = int.from_bytes(payload[:4], "little")
     packed, down = payload[4 : 4 + size], payload[4 + size :]
     if len(packed) != size:
         raise SecAggError(f"announcement is truncated: {len(payload)} bytes, its session alone takes {size}")
-    return Session.unpack(packed, _Registry(streams)), down
+    return Session.unpack(packed, registry), down
 
 
-def session_client(session: Session, client: int, streams: Streams) -> Client:
+def session_client(session: Session, client: int, streams: Streams) -> Client | StandingClient:
     """Return a client's state machine; in a simulation its secrets come from named streams."""
     entropy = KeyedEntropy(streams.key(Purpose.MASK, session.round, client))
-    return Client(session, client, _signing_key(client, streams), entropy)
+    kind = Client if session.key_life == "round" else StandingClient
+    return kind(session, client, _signing_key(streams, client), entropy)
 
 
-def registered_keys(streams: Streams, cohort: list[int]) -> dict[int, bytes]:
-    """Return the public keys of some clients, as registered before the run."""
-    return {client: verifying_key(_signing_key(client, streams)) for client in cohort}
-
-
-def _signing_key(client: int, streams: Streams) -> bytes:
+def _signing_key(streams: Streams, client: int) -> bytes:
     return streams.key(Purpose.SETUP, 1, client)
 
 
-class _Registry(dict[int, bytes]):
-    """Look a client's registered key up when it is asked for."""
-
-    def __init__(self, streams: Streams) -> None:
-        super().__init__()
-        self._streams = streams
-
-    def __missing__(self, client: int) -> bytes:
-        self[client] = verifying_key(_signing_key(client, self._streams))
-        return self[client]
-
-    def get(self, client: int, default: bytes = b"") -> bytes:  # type: ignore[override]
-        """Return a key; everybody in a simulation is registered."""
-        return self[client]
+@lru_cache(maxsize=1 << 16)
+def _public_key(streams: Streams, client: int) -> bytes:
+    return verifying_key(_signing_key(streams, client))

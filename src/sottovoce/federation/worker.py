@@ -14,8 +14,10 @@ from sottovoce.core.vectors import Vector
 from sottovoce.data import Partition, balance
 from sottovoce.federation.client import Clients, read_setup
 from sottovoce.federation.coding import Coding
+from sottovoce.federation.secure import Registry
 from sottovoce.federation.shared import Arrays
 from sottovoce.federation.sums import Fold
+from sottovoce.federation.vote import Vote
 from sottovoce.models import LocalTraining, Network, Shard, make_trainer
 from sottovoce.schemes.base import Scheme, State
 
@@ -53,10 +55,11 @@ class Worker:
         """Take in the set-up message; `memory` is not empty when a run resumes."""
         self._clients = Clients(
             scheme=read_setup(scheme, self._plan.network, setup),
-            trainer=self._trainer,
+            trainer=scheme.voter(self._trainer) if isinstance(scheme, Vote) else self._trainer,
             shard=self._shard,
             coding=coding,
             streams=self._streams,
+            registry=Registry(self._streams, self._plan.partition.clients),
             private=private,
             mean_size=self._plan.mean_size,
             memory=memory,

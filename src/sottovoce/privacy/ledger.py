@@ -4,7 +4,9 @@ A charge is written and synchronised *before* the sum it pays for can be opened,
 
     {"index": 3, "kind": "charge", "round": 3, "digest": "...", "previous": "...", "hash": "..."}
 
-and its hash is SHA-256 over the line without it. The first line opens the ledger and names the plan.
+and its hash is SHA-256 over the line without it. The first line opens the ledger and names the plan. Round 0 is a
+release before round 1, such as a vote: the plan's epsilon holds its cost beside that of the rounds, so it has a charge
+of its own and takes none from them.
 
 A process killed while writing leaves a torn last line: no newline, or nothing that reads as JSON. Its `charge` never
 returned, so nothing was opened. In simulation the line is dropped, because the resumed round repeats the same noise
@@ -46,10 +48,13 @@ class Ledger:
     granted for one plan; two processes cannot hold one ledger.
     """
 
-    def __init__(self, path: Path, *, digest: str, limit: int, deployment: bool, step: Step = _nothing) -> None:
+    def __init__(
+        self, path: Path, *, digest: str, limit: int, deployment: bool, before: int = 0, step: Step = _nothing
+    ) -> None:
         self.path = path
         self._digest = digest
         self._limit = limit
+        self._before = before  # charges that round 0 may take
         self._deployment = deployment
         self._step = step
         self._rounds: list[int] = []
@@ -66,12 +71,17 @@ class Ledger:
     @classmethod
     def of_server(cls, path: Path, plan: PrivacyPlan) -> Self:
         """Open the run's ledger: one charge a round, as many as the plan's budget affords."""
-        return cls(path, digest=plan.digest(), limit=plan.rounds, deployment=plan.request.deployment)
+        return cls._of(path, plan, plan.rounds)
 
     @classmethod
     def of_client(cls, path: Path, plan: PrivacyPlan) -> Self:
         """Open a client's own ledger: one charge a participation, at most `max_participations`."""
-        return cls(path, digest=plan.digest(), limit=plan.max_participations, deployment=plan.request.deployment)
+        return cls._of(path, plan, plan.max_participations)
+
+    @classmethod
+    def _of(cls, path: Path, plan: PrivacyPlan, limit: int) -> Self:
+        before = sum(event.rounds for event in plan.request.spent)
+        return cls(path, digest=plan.digest(), limit=limit, deployment=plan.request.deployment, before=before)
 
     def __enter__(self) -> Self:
         return self
@@ -87,17 +97,27 @@ class Ledger:
 
     @property
     def spent(self) -> int:
-        """Count the charges."""
-        return len(self._rounds) + self._torn
+        """Count the charges of rounds."""
+        return sum(round_ > 0 for round_ in self._rounds) + self._torn
 
     @property
     def left(self) -> int:
         """Count the charges that the limit still allows."""
         return max(0, self._limit - self.spent)
 
+    def spent_after(self, round_: int) -> int:
+        """Count the charges that a run has made when it ends a round.
+
+        A resumed simulation repeats rounds that were charged already, and later ones do not count yet. In a deployment
+        whatever was charged is spent.
+        """
+        return self.spent if self._deployment else sum(0 < charged <= round_ for charged in self._rounds)
+
     def affords(self, round_: int) -> bool:
         """Say whether `charge(round_)` would be granted: ask before sampling, and end the run cleanly if not."""
-        return self.left > 0 or self._repeats(round_)
+        if round_ == 0:  # a torn line may have been this charge
+            return self._repeats(round_) or self._rounds.count(0) + self._torn < self._before
+        return self._repeats(round_) or self.left > 0
 
     def charge(self, round_: int) -> None:
         """Charge a round; on return it is on disk and the sum may be opened.
@@ -107,9 +127,10 @@ class Ledger:
         """
         if self._repeats(round_):
             return
-        if self.left == 0:
+        if not self.affords(round_):
+            spent, limit = (self.spent, self._limit) if round_ else (self._rounds.count(0) + self._torn, self._before)
             raise PrivacyError(
-                f"round {round_} would exceed the budget: {self.spent} of {self._limit} are spent in {self.path.name}"
+                f"round {round_} would exceed the budget: {spent} of {limit} are spent in {self.path.name}"
             )
         self._append({"kind": "charge", "round": round_})
         self._rounds.append(round_)

@@ -108,7 +108,9 @@ class PrivacyPlan:
             "shares": shares,
             "grid": request_grid(request, shares, noise, rounds, epsilon),
         }
-        return cls(**solved, seal=_seal(solved))
+        plan = cls(**solved, seal=_seal(solved))
+        plan.stddev()  # refuses a count that would spend the round's budget
+        return plan
 
     # What a client does.
 
@@ -281,7 +283,8 @@ class PrivacyPlan:
         """Return epsilon after some of the rounds."""
         in_range("rounds", rounds, low=0, high=self.rounds)
         if rounds == 0:
-            return accounts.epsilon(self.request.spent, delta=self.request.delta, accountant=self.request.accountant)
+            delta = accounted_delta(self.request)
+            return accounts.epsilon(self.request.spent, delta=delta, accountant=self.request.accountant)
         return self.epsilon if rounds == self.rounds else self._curve[rounds - 1]
 
     def digest(self) -> str:

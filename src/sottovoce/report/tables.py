@@ -73,6 +73,7 @@ def _rounds(record: Record) -> str:
 
 _ACCURACY, _BALANCED, _AUROC, _EPSILON = "accuracy", "balanced accuracy", "AUROC", "epsilon against"
 _EACH, _TOTAL, _PAPER = "bytes per client and round", "bytes in total", "papers' formula, per client"
+_SECURE, _EXPANSION = "secure_overhead_up_bytes_per_client_round", "secure_expansion"
 _RESULTS: Final = ("", _ACCURACY, _BALANCED, _AUROC, _EPSILON)
 
 _COLUMNS: Final = (
@@ -91,6 +92,8 @@ _COLUMNS: Final = (
     Column("delta", _EPSILON, "at delta", "δ", lambda r: count(r.get("delta")), optional=True),
     Column("bytes_up_per_client_round", _EACH, "up", "up / round", _bytes("bytes_up_per_client_round")),
     Column("bytes_down_per_client_round", _EACH, "down", "down / round", _bytes("bytes_down_per_client_round")),
+    Column(_SECURE, _EACH, "of it up for secrecy", "secure up", _bytes(_SECURE), optional=True),
+    Column(_EXPANSION, _EACH, "up over the packed vector", "× vector", lambda r: decimal(r.get(_EXPANSION), 3), True),
     Column("bytes_setup_per_client", "set-up", "once a client", "set-up", _bytes("bytes_setup_per_client")),
     Column("bytes_up_total", _TOTAL, "up", "up total", _bytes("bytes_up_total")),
     Column("bytes_down_total", _TOTAL, "down", "down total", _bytes("bytes_down_total")),
@@ -107,6 +110,10 @@ _RESULT_NOTE: Final = (
 _COST_NOTE: Final = (
     "up / round, down / round: bytes serialised per client and round; set-up: once a client; total: all clients and "
     "rounds; paper: the papers' formula, per client at the best round"
+)
+_SECURE_NOTE: Final = (
+    "; secure up: the part of up / round that masks, keys and shares add to the vector; × vector: up / round over the "
+    "packed vector"
 )
 
 
@@ -144,13 +151,14 @@ def table(records: Sequence[Record], width: int) -> list[Table]:
     """Return one table if it fits `width` characters, else one for what came out and one for what it cost."""
     chosen = columns(records)
     remarks = [f"{note} ({names})" for note, names in notes(records)]
+    cost_note = _COST_NOTE + (_SECURE_NOTE if any(column.key == _SECURE for column in chosen) else "")
     if _natural_width(chosen, records) <= width:
-        return [_table(chosen, records, "\n".join([_RESULT_NOTE, _COST_NOTE, *remarks]))]
+        return [_table(chosen, records, "\n".join([_RESULT_NOTE, cost_note, *remarks]))]
     results = [column for column in chosen if column.group in _RESULTS]
     costs = [column for column in chosen if column not in results]
     return [
         _table(results, records, "\n".join([_RESULT_NOTE, *remarks])),
-        _table([chosen[0], *costs], records, _COST_NOTE),
+        _table([chosen[0], *costs], records, cost_note),
     ]
 
 
@@ -162,7 +170,7 @@ def card(record: Record) -> Table:
 
 
 _PREFIXES: Final = (
-    (("bytes_", "paper_cost_", "bits_", "phases."), "bytes"),
+    (("bytes_", "paper_cost_", "bits_", "secure_overhead", "secure_expansion"), "bytes"),
     (("privacy", "private", "epsilon", "delta", "noise_", "clip", "accountant", "secure"), "privacy"),
     (("seconds", "joules"), "time and energy"),
 )

@@ -116,7 +116,7 @@ def human_value(name: str, value: Any) -> str:
         return epsilon(value)
     if not math.isfinite(value):
         return ABSENT if math.isnan(value) else "∞" if value > 0 else "-∞"
-    if name.startswith(("bytes_", "phases.")) or name.endswith("_bytes"):
+    if name.startswith("bytes_") or name.endswith("_bytes") or "_bytes_" in name:
         short, long = human_bytes(value), exact_bytes(value)
         return long if short.endswith(" B") else f"{short}  ({long})"
     if name == "seconds" or name.startswith("seconds_"):

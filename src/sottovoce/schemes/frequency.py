@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal, final
 
-import numpy as np
 from numpy.random import Generator
 
 from sottovoce.core.vectors import Vector
@@ -50,9 +49,7 @@ class Frequency(Scheme):
 
     def encode(self, update: Vector, seed: int, rng: Generator) -> Message:
         """Return Phi (w_k - w)."""
-        signal = np.zeros(self.padded, np.float32)
-        signal[: self.dim] = update
-        return dct.forward(signal)[: self.length].copy()
+        return dct.first(update, self.padded, self.length)
 
     def decode(self, mean: Vector, state: State, seed: int, rng: Generator) -> State:
         """Return w plus the inverse transform of the mean."""

@@ -1,4 +1,4 @@
-"""Find out which coordinates matter, from public data alone."""
+"""Find out which coordinates matter."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ __all__ = ["importance"]
 def importance(gradient: Callable[[Vector, int], Vector], start: Vector, steps: int, lr: float) -> Vector:
     """Return the sum of |gradient| of each coordinate over `steps` SGD iterations from w_0.
 
-    `gradient(params, step)` is taken on public data; step says which batch. T_init = `steps`, w_0 = `start`.
+    `gradient(params, step)` is taken on some records; step says which batch. T_init = `steps`, w_0 = `start`.
     Thesis, section 4.2.1.
 
-    Guarantee: no client's record is touched, so the set that follows from this costs no privacy.
+    Guarantee: only those records are touched. If they are public, the set that follows costs no privacy; if they are
+    a client's, it must go through a private vote.
     """
     in_range("steps", steps, low=1)
     params = start.copy()

@@ -56,6 +56,17 @@ def test_nobody_takes_part_more_often_than_the_cap() -> None:
     assert rounds(300, max_participations=7)[-1].draws.max() > 7
 
 
+def test_a_cohort_below_the_floor_is_sent_home_but_its_draws_count() -> None:
+    last = np.zeros(100, np.int32)
+    small = 0
+    for cohort in rounds(200, cohort_floor=9):
+        drawn = np.flatnonzero(cohort.draws - last)
+        last = cohort.draws
+        assert cohort.clients.size == (drawn.size if drawn.size >= 9 else 0)
+        small += 0 < drawn.size < 9
+    assert small > 20
+
+
 def test_the_plan_draws_what_it_charges() -> None:
     plan = PrivacyPlan.solve(
         clients=100,

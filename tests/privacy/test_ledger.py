@@ -60,6 +60,49 @@ def test_a_resumed_simulation_may_repeat_its_last_round_though_the_budget_is_spe
         assert not book.affords(2)
 
 
+def test_a_release_before_round_1_is_charged_once_and_takes_nothing_from_the_rounds(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    with ledger(path, limit=1, before=1) as book:
+        assert book.affords(0)
+        book.charge(0)
+        book.charge(0)  # a simulation repeats the same noise
+        assert (book.spent, book.left) == (0, 1)
+        book.charge(1)
+    with ledger(path, limit=1, before=1) as book:
+        book.charge(0)
+        assert (book.spent, book.left) == (1, 0)
+    assert [json.loads(line).get("round") for line in path.read_text().splitlines()] == [None, 0, 1]
+
+
+def test_a_release_before_round_1_that_nobody_planned_is_refused(tmp_path: Path) -> None:
+    with ledger(tmp_path / "ledger.jsonl") as book:
+        assert not book.affords(0)
+        with pytest.raises(PrivacyError, match="round 0 would exceed the budget: 0 of 0 are spent"):
+            book.charge(0)
+
+
+def test_a_deployment_cannot_repeat_its_vote_nor_hold_one_after_a_torn_line(tmp_path: Path) -> None:
+    with ledger(tmp_path / "twice.jsonl", deployment=True, before=1) as book:
+        book.charge(0)
+        with pytest.raises(PrivacyError, match="round 0 would exceed the budget: 1 of 1 are spent"):
+            book.charge(0)
+    path = tmp_path / "torn.jsonl"
+    ledger(path, deployment=True, before=1).close()
+    with path.open("ab") as file:
+        file.write(b'{"index": 1, "kind": "cha')
+    with ledger(path, deployment=True, before=1) as book:
+        assert not book.affords(0), "the torn line may have been the vote"
+
+
+def test_a_repeated_round_is_worth_what_it_was_the_first_time(tmp_path: Path) -> None:
+    for deployment, after_two in ((False, 2), (True, 4)):
+        with ledger(tmp_path / f"{deployment}.jsonl", deployment=deployment, before=1) as book:
+            for round_ in range(5):
+                book.charge(round_)
+            assert book.spent_after(2) == after_two
+            assert book.spent_after(4) == 4
+
+
 def test_two_processes_cannot_hold_one_ledger(tmp_path: Path) -> None:
     with ledger(tmp_path / "ledger.jsonl"), pytest.raises(PrivacyError, match="in use by another process"):
         ledger(tmp_path / "ledger.jsonl")

@@ -79,6 +79,20 @@ def test_medical_columns_come_only_with_medical_runs(make_run: Maker) -> None:
     assert (first["balanced_accuracy_best"], second["balanced_accuracy_best"]) == ("—", "0.6100")
 
 
+def test_the_overhead_of_a_secure_sum_stands_beside_the_payload_only_where_a_run_has_it(make_run: Maker) -> None:
+    cost = {"secure_overhead_up_bytes_per_client_round": 12_090.0, "secure_expansion": 1.8945}
+    none = {"secure_overhead_up_bytes_per_client_round": None, "secure_expansion": None}
+    plain, real = make_run("plain", name="plain", summary=none), make_run("real", name="real", summary=cost)
+
+    assert not set(cost) & set(rows(_facts(plain))[0])
+    assert "secure up" not in _drawn(*table(_facts(plain), 240))
+    first, second = rows(_facts(plain, real))
+    assert [first[key] for key in cost] == ["—", "—"]
+    assert [second[key] for key in cost] == ["12.1 kB", "1.895"]
+    assert "secure up: the part of up / round" in _drawn(*table(_facts(plain, real), 90), width=90)
+    assert "12.1 kB" in _drawn(grouped(cost))
+
+
 @pytest.mark.parametrize(("width", "tables"), [(240, 1), (90, 2)])
 def test_a_narrow_terminal_gets_two_tables_with_every_value_whole(make_run: Maker, width: int, tables: int) -> None:
     records = _facts(make_run("a", name="std"), make_run("b", name="top", scheme="fl-top", private=True))

@@ -224,7 +224,8 @@ class Assembly:
             raise InputError(
                 f"[aggregation] threshold must be above half of the cohort of {float(expected):g}, got {given}"
             )
-        return (given - 1) / expected if given > 1 else given  # floor(share * n) + 1 of n are needed
+        # Of n clients floor(share * n) + 1 are needed; half of an odd cohort is no whole number.
+        return max(Fraction(1, 2), (given - 1) / expected) if given > 1 else given
 
     def fewest(self, plan: PrivacyPlan | None) -> Callable[[int], int]:
         """Return how many of a cohort must answer; a private run asks for those that its noise was shared among."""

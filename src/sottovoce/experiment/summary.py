@@ -43,6 +43,8 @@ def summarise(assembly: Assembly, ready: Ready, records: list[Record], *, spent:
         "bytes_up_total": up,
         "bytes_down_total": down,
         "bytes_setup_per_client": len(ready.setup),
+        "bytes_vote_up_total": ready.election and ready.election.total.bytes_up,
+        "bytes_vote_down_total": ready.election and ready.election.total.bytes_down,
         "secure_overhead_up_bytes_per_client_round": None,
         "secure_expansion": None,
         "paper_cost_up_bytes": paper_up,
@@ -70,17 +72,15 @@ def summarise(assembly: Assembly, ready: Ready, records: list[Record], *, spent:
     if experiment.secure == "real":
         summary |= secure_cost(ready, up, senders)
     if ready.election is not None and assembly.vote_plan is not None:
-        total = ready.election.total
         summary["vote"] = {
             "note": "the coordinates came from a private vote before round 1",
             "cohort": ready.election.cohort,
-            "senders": total.senders,
+            "senders": ready.election.total.senders,
             "noise_multiplier": assembly.vote_plan.noise_multiplier,
             "epsilon": assembly.vote_plan.epsilon,
             "bits_per_coordinate": assembly.vote_plan.bits,
-            "failures": len(total.failures),
+            "failures": len(ready.election.total.failures),
         }
-        summary["bytes_vote_up_total"], summary["bytes_vote_down_total"] = total.bytes_up, total.bytes_down
     if "public" in assembly.splits:
         table = experiment.scheme
         summary["public"] = table.public or f"{table.public_samples} records set aside from {experiment.data.source}"

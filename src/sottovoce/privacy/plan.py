@@ -176,6 +176,7 @@ class PrivacyPlan:
             size=request.cohort_size,
             cohort_cap=self.shares.cap,
             max_participations=self.max_participations,
+            cohort_floor=self.shares.floor if self.request.sampling == "poisson" else 1,
             rng=rng,
         )
 

@@ -1,0 +1,226 @@
+"""Check what every engine and every aggregator promises; the author of a new one calls these in a test of their own.
+
+`Hand` is the slow, obvious twin of the engines: one process, no pipes, one client after the other, and any answer can
+be lost or altered on its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sottovoce.core.errors import SottovoceError, WireError
+from sottovoce.core.streams import Streams
+from sottovoce.experiment.build import Assembly, assemble
+from sottovoce.experiment.config import Experiment
+from sottovoce.federation.round import LEFT, Reply, Request, Total, server_round
+from sottovoce.federation.secure import ANNOUNCING, ENROLMENT
+from sottovoce.federation.worker import Worker
+from tests.experiment.small import small
+
+Alter = Callable[[str, int, bytes], bytes | None]  # phase, client, answer; None: it is lost
+Params = NDArray[np.float32]
+
+
+class Engine(Protocol):
+    """Say what the checks need of an engine."""
+
+    def enrol(self, scheme: Any, setup: bytes, coding: Any, *, private: bool, memory: Any) -> None: ...
+    def run(self, conversation: Generator[Request, Reply, Any]) -> Any: ...
+    def send(self, request: Request) -> Reply: ...
+    def gradient(self, params: Any, split: str, records: Any) -> Any: ...
+
+
+class Played(NamedTuple):
+    """Hold what some rounds did: the model after each, their totals, and the rounds that were charged."""
+
+    models: list[Params]
+    totals: list[Total]
+    charged: list[int]
+
+    @property
+    def story(self) -> list[Any]:
+        """Return all that a round tells but the sum."""
+        return [(t.senders, t.bytes_up, t.bytes_down, t.failures, t.reason, t.phases) for t in self.totals]
+
+
+@dataclass
+class Hand:
+    """Drive rounds in this process."""
+
+    assembly: Assembly
+    alter: Alter = lambda phase, client, payload: payload
+    events: list[str] = field(default_factory=list)
+    sent: int = 0
+    received: int = 0
+
+    def __post_init__(self) -> None:
+        self._worker = Worker(self.assembly.blueprint(), self.assembly.arrays())
+        self._dropout = self.assembly.experiment.make_dropout()
+        self._streams = Streams(self.assembly.streams.seed)
+
+    def enrol(self, scheme: Any, setup: bytes, coding: Any, *, private: bool, memory: Any) -> None:
+        self._worker.enrol(scheme, setup, coding, private, memory)
+
+    def gradient(self, params: Any, split: str, records: Any) -> Any:
+        return self._worker.gradient(params, split, records)
+
+    def run(self, conversation: Generator[Request, Reply, Any]) -> Any:
+        try:
+            request = next(conversation)
+            while True:
+                request = conversation.send(self.send(request))
+        except StopIteration as stop:
+            return stop.value
+
+    def send(self, request: Request) -> Reply:
+        self.events.append(request.phase)
+        self.received += sum(map(len, request.payloads.values()))
+        if request.opening and request.payloads:
+            opening = next(iter(request.payloads.values()))
+            self._worker.hear(request.round, opening, request.phase in ANNOUNCING)
+        sizes: dict[int, int] = {}
+        failures: dict[int, str] = {}
+        for client, payload in request.payloads.items():
+            answer = self._answer(request, client, payload, failures)
+            if answer is not None:
+                try:
+                    request.take(client, answer)
+                    sizes[client] = len(answer)
+                    self.sent += len(answer)
+                except SottovoceError as error:
+                    failures[client] = str(error)
+        return Reply(sizes, failures)
+
+    def _answer(self, request: Request, client: int, payload: bytes, failures: dict[int, str]) -> bytes | None:
+        enrolment = request.phase in ENROLMENT
+        left = None if enrolment else self._dropout.left(request.round, client, request.phase, self._streams)
+        if left is not None:
+            failures[client] = LEFT + left
+            return None
+        _, payloads, reasons = self._worker.step(request.round, request.phase, {client: payload}, None)
+        failures.update(reasons)
+        if client in reasons:
+            return None
+        answer = self.alter(request.phase, client, payloads[client])
+        if answer is None:
+            failures[client] = LEFT + request.phase
+        return answer
+
+
+def few(scheme: str = "fl-std", clients: int = 9, **tables: dict[str, Any]) -> Experiment:
+    """Return a run of few clients, all asked in every round, all counting the same."""
+    base: dict[str, dict[str, Any]] = {
+        "data": {"clients": clients},
+        "cohort": {"sample_rate": 1},
+        "scheme": {"name": scheme},
+        "client": {"client_lr": 0.5},
+    }
+    for name, table in tables.items():
+        base[name] = {**base.get(name, {}), **table}
+    return small(**base)
+
+
+def play(
+    experiment: Experiment,
+    *,
+    rounds: int = 1,
+    engine: Callable[[Assembly], AbstractContextManager[Engine]] | None = None,
+    alter: Alter | None = None,
+) -> Played:
+    """Play rounds without a folder, by hand unless an engine is given."""
+    assembly = assemble(experiment)
+    if engine is not None:
+        with engine(assembly) as started:
+            return _play(assembly, started, rounds)
+    return _play(assembly, Hand(assembly) if alter is None else Hand(assembly, alter), rounds)
+
+
+def _play(assembly: Assembly, engine: Any, rounds: int) -> Played:
+    ready = assembly.ready(engine)
+    ready.enrol(assembly, engine)
+    charged: list[int] = []
+    server = ready.server.with_ledger(charged.append)
+    state = server.init(assembly.start)
+    models, totals = [state["params"]], []
+    for round_ in range(1, rounds + 1):
+        result = engine.run(server_round(server, state, round_))
+        state = result.state
+        models.append(state["params"])
+        totals.append(result.total)
+    return Played(models, totals, charged)
+
+
+def same(one: Played, other: Played) -> bool:
+    """Say whether the models of all rounds are the same, bit for bit."""
+    pairs = zip(one.models, other.models, strict=True)
+    return all(np.array_equal(first.view(np.uint32), second.view(np.uint32)) for first, second in pairs)
+
+
+def engine_checks(engine: Callable[[Assembly], AbstractContextManager[Engine]]) -> None:
+    """Check an engine against `Hand`: the same models and the same story, whoever leaves; refusals are failures."""
+    leave = [[1, 3, "mask"], [2, 1, "unmask"], [2, 4, "share"]]
+    for aggregation in ({"secure": "none"}, {"secure": "real"}, {"secure": "real", "key_life": "session"}):
+        experiment = few(aggregation=aggregation, devices={"leave": leave})
+        theirs, ours = play(experiment, rounds=2, engine=engine), play(experiment, rounds=2)
+        if aggregation.get("key_life") == "session":  # a gap before masking and another before opening cannot be mended
+            assert theirs.totals[1].reason is not None
+        assert same(theirs, ours), f"{aggregation}: the model is not that of the twin"
+        assert theirs.story == ours.story, f"{aggregation}: the story is not that of the twin"
+        assert np.any(theirs.models[0] != theirs.models[1])
+    followed = few("sign-sgd", devices={"leave": [[1, 3, "mask"]]})  # its clients keep a replica of the model
+    assert same(play(followed, rounds=3, engine=engine), play(followed, rounds=3)), "who leaves must still hear"
+    _check_refusals(engine)
+
+
+def _check_refusals(engine: Callable[[Assembly], AbstractContextManager[Engine]]) -> None:
+    assembly = assemble(few(aggregation={"secure": "real"}))
+
+    def refuse(client: int, payload: bytes) -> None:
+        if client == 3:
+            raise WireError("refused by the check")
+
+    with engine(assembly) as started:
+        ready = assembly.ready(started)  # type: ignore[arg-type]
+        ready.enrol(assembly, started)  # type: ignore[arg-type]
+        request = next(server_round(ready.server, ready.server.init(assembly.start), 1))
+        reply = started.send(request._replace(take=refuse))
+    assert reply.failures == {3: "refused by the check"}, "an answer that is refused is its client's failure"
+    assert sorted(reply.sizes) == [0, 1, 2, 4, 5, 6, 7, 8], "only answers that were taken are counted"
+
+
+def aggregator_checks(aggregation: dict[str, Any]) -> None:
+    """Check an aggregator: an exact sum, bytes that really travelled, a charge before the opening, nobody's garbage."""
+    experiment = few(aggregation={"weighting": "equal", **aggregation})
+    clear = play(few(aggregation={"weighting": "equal", "secure": "none"}))
+    assembly = assemble(experiment)
+    hand = Hand(assembly)
+    ready = assembly.ready(hand)  # type: ignore[arg-type]
+    ready.enrol(assembly, hand)  # type: ignore[arg-type]
+    server = ready.server.with_ledger(lambda round_: hand.events.append("spend"))
+    result = hand.run(server_round(server, server.init(assembly.start), 1))
+
+    assert result.total.values is not None
+    assert np.allclose(result.total.values, clear.totals[0].values, atol=1e-6), "the sum is not that of the messages"
+    assert (result.total.bytes_up, result.total.bytes_down) == (hand.sent, hand.received)
+    assert sum(up for up, _ in result.total.phases.values()) == hand.sent
+    assert hand.events.count("spend") == 1
+    assert "unmask" not in hand.events or hand.events.index("spend") < hand.events.index("unmask")
+
+    nobody = play(experiment, alter=lambda phase, client, payload: None)
+    assert nobody.totals[0].values is None
+    assert "nothing was released" in str(nobody.totals[0].reason)
+    assert not nobody.charged
+    assert np.array_equal(nobody.models[0], nobody.models[1]), "an aborted round changes nothing"
+
+    vector = "mask" if "mask" in hand.events else "train"
+    for garbage in (b"", b"\0", b"svsa" * 64, bytes(100_000)):
+        foreign = play(experiment, alter=lambda p, c, answer, g=garbage: g if (p, c) == (vector, 4) else answer)
+        missing = play(experiment, alter=lambda p, c, answer: None if (p, c) == (vector, 4) else answer)
+        assert list(foreign.totals[0].failures) == [4]
+        assert same(foreign, missing), "what is refused must leave no trace"

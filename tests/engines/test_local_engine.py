@@ -118,6 +118,9 @@ def test_chances_to_leave_by_phase_survive_in_the_folder(tmp_path: Path) -> None
     summary = run(experiment, tmp_path / "run")
 
     assert run(experiment, tmp_path / "run", resume=True) == summary
+    config = tmp_path / "run" / "config.toml"
+    config.write_text(config.read_text().replace('key_life = "round"\n', ""))  # as before there was such a key
+    assert run(experiment, tmp_path / "run", resume=True) == summary
     assert summary["failures"] == _failures(play(experiment, rounds=2))
 
 

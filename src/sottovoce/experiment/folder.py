@@ -78,12 +78,15 @@ class RunFolder:
     @classmethod
     def reopen(cls, path: Path, experiment: Experiment) -> Self:
         """Open a folder to go on with it; the experiment must be the folder's own."""
+        from sottovoce.experiment.config import parse
+
         try:
-            old = tomllib.loads((path / "config.toml").read_text(encoding="utf-8"))
-        except (OSError, tomllib.TOMLDecodeError) as error:
+            # Parsed, so that keys which did not exist when the run was started have their defaults.
+            old = parse(tomllib.loads((path / "config.toml").read_text(encoding="utf-8"))).identity()
+        except (OSError, tomllib.TOMLDecodeError, InputError) as error:
             raise InputError(f"{path / 'config.toml'} cannot be read: {error}") from None
         new = experiment.identity()
-        for table in sorted(set(new) | (set(old) - {"engine"})):
+        for table in sorted(set(new) | set(old)):
             before, now = old.get(table, {}), new.get(table, {})
             for key in sorted(set(before) | set(now)):
                 if before.get(key) != now.get(key):

@@ -24,7 +24,8 @@ from benchmarks.memory import peak  # noqa: E402
 from benchmarks.overhead import overheads  # noqa: E402
 from benchmarks.plain_loop import PlainLoop  # noqa: E402
 from benchmarks.workload import W, source_of_w, workload  # noqa: E402
-from sottovoce.experiment.build import Assembly, assemble  # noqa: E402
+from sottovoce.experiment.assemble import assemble  # noqa: E402
+from sottovoce.experiment.build import Assembly  # noqa: E402
 from sottovoce.experiment.config import parse  # noqa: E402
 from sottovoce.federation.round import server_round  # noqa: E402
 from sottovoce.models import Shard, Trainer, make_trainer  # noqa: E402

@@ -13,7 +13,8 @@ import numpy as np
 
 from sottovoce.core.errors import DataError
 from sottovoce.data import load
-from sottovoce.experiment.build import Assembly, assemble
+from sottovoce.experiment.assemble import assemble
+from sottovoce.experiment.build import Assembly
 from sottovoce.experiment.config import parse
 
 __all__ = ["W", "source_of_w", "workload"]

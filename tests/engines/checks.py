@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from sottovoce.core.errors import SottovoceError, WireError
 from sottovoce.core.streams import Streams
-from sottovoce.experiment.build import Assembly, assemble
+from sottovoce.experiment.assemble import assemble
+from sottovoce.experiment.build import Assembly
 from sottovoce.experiment.config import Experiment
 from sottovoce.federation.round import LEFT, Reply, Request, Total, server_round
 from sottovoce.federation.secure import ANNOUNCING, ENROLMENT

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from sottovoce.core.errors import ConfigError, InputError, PrivacyError, SottovoceError
-from sottovoce.experiment.build import assemble
+from sottovoce.experiment.assemble import assemble
 from sottovoce.experiment.folder import read_rounds, read_summary
 from sottovoce.experiment.run import run
 from tests.experiment.small import small

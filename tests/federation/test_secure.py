@@ -11,7 +11,7 @@ import pytest
 
 from sottovoce.core.errors import InputError, SecAggError
 from sottovoce.core.streams import Streams
-from sottovoce.experiment.build import assemble
+from sottovoce.experiment.assemble import assemble
 from sottovoce.federation.coding import Terms
 from sottovoce.federation.round import Reply, server_round
 from sottovoce.federation.secure import ENROLMENT, Registry, Secure, announce, read_announcement

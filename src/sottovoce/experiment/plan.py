@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from sottovoce.experiment.build import Assembly, Ready, assemble
+from sottovoce.experiment.assemble import assemble
+from sottovoce.experiment.build import Assembly, Ready
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.summary import secure_cost
 from sottovoce.federation.local import LocalEngine

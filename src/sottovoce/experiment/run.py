@@ -12,7 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from sottovoce.experiment.build import Assembly, Ready, assemble
+from sottovoce.experiment.assemble import assemble
+from sottovoce.experiment.build import Assembly, Ready
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.folder import Record, RunFolder
 from sottovoce.experiment.summary import summarise

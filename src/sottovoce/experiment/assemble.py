@@ -1,0 +1,100 @@
+"""Load the data of an experiment and check that all its parts fit, before anything is computed or written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from sottovoce.core.errors import InputError
+from sottovoce.core.streams import Purpose, Streams
+from sottovoce.data import Dataset, load, partition
+from sottovoce.experiment.build import Assembly
+from sottovoce.experiment.config import Experiment
+from sottovoce.experiment.tables import Aggregation
+from sottovoce.federation.cohort import Cohort
+from sottovoce.models import network
+from sottovoce.secagg import check_threshold
+from sottovoce.secagg.graph import choose
+
+__all__ = ["assemble"]
+
+
+def assemble(experiment: Experiment) -> Assembly:
+    """Load the data and check that all parts fit."""
+    streams = Streams(experiment.experiment.seed)
+    table = experiment.data
+    scheme = experiment.make_scheme()
+    dataset = load(table.source, folder=table.folder)
+    splits: dict[str, Dataset] = {}
+    if table.held_out:
+        dataset, splits["held_out"] = dataset.split(table.held_out, streams.get(Purpose.SPLIT, 0))
+    from_public = experiment.privacy is not None and experiment.privacy.clipping == "public"
+    voted = experiment.privacy is not None and experiment.privacy.vote_noise_multiplier is not None
+    if (scheme.needs_importance and not voted) or from_public:
+        dataset, splits["public"] = _public(experiment, dataset, streams)
+    owners = partition(
+        table.partition,
+        dataset.y_train,
+        table.clients,
+        streams,
+        concentration=table.concentration,
+        shards_per_client=table.shards_per_client,
+        records_per_client=table.records_per_client,
+        ids=dataset.ids,
+    )
+    cohort = Cohort(
+        clients=owners.clients,
+        sample_rate=experiment.cohort.sample_rate,
+        sampling=experiment.cohort.sampling,
+        cap=experiment.cohort.cap,
+    )
+    net = network(
+        experiment.model.name,
+        dataset.shape,
+        dataset.classes,
+        input_scale=dataset.input_scale,
+        hidden=experiment.model.hidden,
+    )
+    scheme.bind(net.dim)  # refuses a ratio or a chunking that does not fit this model
+    assembly = Assembly(experiment, dataset, splits, net, owners, cohort, scheme, streams)
+    # Refuse a budget, a threshold or a graph that cannot be kept.
+    fewest = assembly.fewest(assembly.plan(1.0 if from_public else None))
+    if experiment.secure == "real":
+        _check_sessions(experiment.aggregation, cohort, fewest)
+    return assembly
+
+
+def _check_sessions(table: Aggregation, cohort: Cohort, fewest: Callable[[int], int]) -> None:
+    """Raise if the cohort that is expected, or the largest that may be drawn, could not sum securely."""
+    if cohort.expected < 2:
+        raise InputError(
+            f'[aggregation] secure = "real" needs 2 clients a round, but {cohort.expected:g} are expected; raise '
+            "[cohort] sample_rate"
+        )
+    for clients in (int(cohort.expected), cohort.most):
+        try:
+            check_threshold(fewest(clients), clients, table.colluders)
+            degree = choose(clients, fewest(clients), table.colluders, table.neighbours)
+        except InputError as error:
+            raise InputError(f"[aggregation] {error}") from None
+        if table.key_life == "session" and degree.neighbours < clients - 1:
+            raise InputError(
+                f'[aggregation] key_life = "session" needs everyone to mask with everyone, but of {clients} clients '
+                f"each has {degree.neighbours} neighbours; set neighbours = {clients - 1}"
+            )
+
+
+def _public(experiment: Experiment, dataset: Dataset, streams: Streams) -> tuple[Dataset, Dataset]:
+    """Return the private data and the public slice; the slice is cut off unless another data set gives it."""
+    table = experiment.scheme
+    if table.public is None or table.public == experiment.data.source:
+        return dataset.split(table.public_samples, streams.get(Purpose.SPLIT, 1))
+    public = load(table.public, folder=experiment.data.folder)
+    if public.shape != dataset.shape or public.classes > dataset.classes:
+        raise InputError(
+            f"[scheme] public = {table.public!r} has records of shape {public.shape} and {public.classes} classes, "
+            f"{experiment.data.source!r} has {dataset.shape} and {dataset.classes}; they must match"
+        )
+    public = replace(public, input_scale=dataset.input_scale)
+    _, chosen = public.split(min(table.public_samples, public.records - 1), streams.get(Purpose.SPLIT, 1))
+    return dataset, chosen

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 def test_all_is_sorted_and_every_name_is_there() -> None:
     assert sorted(sottovoce.__all__) == sottovoce.__all__
     assert all(getattr(sottovoce, name) is not None for name in sottovoce.__all__)
+    assert all(callable(getattr(sottovoce, name)) for name in (*sottovoce.__all__, *sottovoce.__all__)), "asked twice"
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = sottovoce.nothing
 

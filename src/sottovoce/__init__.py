@@ -22,7 +22,10 @@ if TYPE_CHECKING:
         SottovoceError,
         WireError,
     )
-    from sottovoce.experiment import Experiment, load, parse, plan, run, sweep
+    from sottovoce.experiment.config import Experiment, load, parse
+    from sottovoce.experiment.plan import plan
+    from sottovoce.experiment.run import run
+    from sottovoce.experiment.sweep import sweep
 
 __all__ = [
     "ConfigError",
@@ -42,6 +45,9 @@ __all__ = [
 ]
 
 
+_HOMES = {"Experiment": "config", "load": "config", "parse": "config"}
+
+
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that `sottovoce --help` does not wait for numba."""
     if name == "__version__":
@@ -50,4 +56,5 @@ def __getattr__(name: str) -> Any:
         return version("sottovoce")
     if name not in __all__:
         raise AttributeError(f"module 'sottovoce' has no attribute {name!r}")
-    return getattr(import_module("sottovoce.core.errors" if name.endswith("Error") else "sottovoce.experiment"), name)
+    home = "core.errors" if name.endswith("Error") else f"experiment.{_HOMES.get(name, name)}"
+    return getattr(import_module(f"sottovoce.{home}"), name)

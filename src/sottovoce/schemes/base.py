@@ -50,7 +50,6 @@ class Scheme(ABC):
     weighted: ClassVar[bool] = True  # clients may count by |D_k|
     everyone: ClassVar[bool] = False  # every client must take part in every round
     single_step: ClassVar[bool] = False  # clients take one step, whatever `local_steps` says
-    needs_importance: ClassVar[bool] = False  # `bind` wants the importance of each coordinate, from public data
 
     # Bound by `bind`, never by a config.
     dim: int = field(default=0, metadata={"bound": True})
@@ -67,6 +66,11 @@ class Scheme(ABC):
         if dim < 1:
             raise InputError(f"dim must be at least 1, got {dim}")
         return replace(self, dim=dim, shared_seed=seed, start=start)
+
+    @property
+    def needs_importance(self) -> bool:
+        """Tell whether `bind` wants the importance of each coordinate, from public data."""
+        return False
 
     # Set-up, once a run: what a client must be told besides the seed of w_0.
 

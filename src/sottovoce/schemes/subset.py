@@ -62,6 +62,11 @@ class Subset(Scheme):
             return replace(bound, chosen=coordinates.largest(importance, kept))
         return bound
 
+    @property
+    def needs_importance(self) -> bool:
+        """Tell whether there is a choice to make from public data; all coordinates are all coordinates."""
+        return self.selection == "top" and self.ratio < 1
+
     def setup(self) -> bytes:
         """Return the top set; a random one follows from the shared seed."""
         return coordinates.pack_set(self.coordinates(0), self.dim) if self.selection == "top" else b""
@@ -112,7 +117,7 @@ class Subset(Scheme):
 
     def trainable(self, seed: int) -> Mask | None:
         """Return the set as a mask where it constrains training."""
-        if not self.constrain:
+        if not self.constrain or self.kept == self.dim:
             return None
         mask = np.zeros(self.dim, np.bool_)
         mask[self.coordinates(seed)] = True

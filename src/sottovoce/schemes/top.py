@@ -23,7 +23,6 @@ class Top(Subset):
     name: ClassVar[str] = "fl-top"
     paper: ClassVar[str] = "thesis, Alg. 7"
     saves: ClassVar[Literal["nothing", "up", "up and down"]] = "up and down"
-    needs_importance: ClassVar[bool] = True
     selection: ClassVar[Selection] = "top"
     constrain: ClassVar[bool] = True
 
@@ -36,6 +35,5 @@ class TopBis(Subset):
     name: ClassVar[str] = "fl-top-bis"
     paper: ClassVar[str] = "thesis, Tab. 8.11 (our reading)"
     saves: ClassVar[Literal["nothing", "up", "up and down"]] = "up and down"
-    needs_importance: ClassVar[bool] = True
     selection: ClassVar[Selection] = "top"
     constrain: ClassVar[bool] = False

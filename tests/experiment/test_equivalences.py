@@ -1,0 +1,40 @@
+"""Schemes that keep everything are FL-STD: whole runs, uneven clients, through workers and wire."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sottovoce.experiment.run import run
+from tests.experiment.small import small
+
+UNEVEN = {"data": {"partition": "dirichlet"}, "experiment": {"rounds": 3}}
+
+
+def model(path: Path) -> np.ndarray:
+    with np.load(path / "model.npz") as arrays:
+        return np.concatenate([arrays[name].ravel() for name in arrays.files])
+
+
+@pytest.fixture(scope="module")
+def standard(tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
+    path = tmp_path_factory.mktemp("standard") / "run"
+    run(small(**UNEVEN, scheme={"name": "fl-std"}), path)
+    return model(path)
+
+
+@pytest.mark.parametrize("name", ["fl-top", "fl-rnd"])
+def test_a_run_that_keeps_every_coordinate_is_fl_std_bit_for_bit(
+    tmp_path: Path, standard: np.ndarray, name: str
+) -> None:
+    run(small(**UNEVEN, scheme={"name": name, "ratio": 1}), tmp_path / "run")
+
+    assert np.array_equal(model(tmp_path / "run"), standard)
+
+
+def test_a_run_that_keeps_every_frequency_is_fl_std_but_for_rounding(tmp_path: Path, standard: np.ndarray) -> None:
+    run(small(**UNEVEN, scheme={"name": "fl-freq", "ratio": 1}), tmp_path / "run")
+
+    assert np.max(np.abs(model(tmp_path / "run") - standard)) < 1e-5

@@ -38,7 +38,12 @@ PEERS = {
     "pfl": ("pfl-research", "benchmarks.peer_pfl", [TORCH, "pfl[pytorch]>=0.4,<1"]),
     "flower": ("Flower simulation", "benchmarks.peer_flower", [TORCH, "flwr[simulation]>=1.41,<2"]),
 }
-QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # else its workers step back behind whatever else the machine does
+}
 Round = Callable[[], Cost]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -99,5 +100,7 @@ def process(*arguments: str, **extra: Any) -> subprocess.Popen[str]:
         text=True,
         env=environment(),
         start_new_session=True,
+        # A shell's background job ignores SIGINT, and its children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         **extra,
     )

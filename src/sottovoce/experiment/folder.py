@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError, RunError
+from sottovoce.core.files import sync_folder
 
 if TYPE_CHECKING:
     from sottovoce.experiment.config import Experiment
@@ -72,7 +73,7 @@ class RunFolder:
         except OSError as error:
             shutil.rmtree(draft, ignore_errors=True)
             raise InputError(f"output folder {path} cannot be written: {error.strerror}") from None
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
         return cls(path, lock)
 
     @classmethod
@@ -135,7 +136,7 @@ class RunFolder:
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(folder / "state.npz")
-        _sync_folder(folder)
+        sync_folder(folder)
 
     def restore(self) -> tuple[int, State] | None:
         """Return the checkpoint's round and state, or None if there is none yet."""
@@ -228,12 +229,4 @@ def _write(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(path.parent)

@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from sottovoce.core.errors import PrivacyError
+from sottovoce.core.files import sync_folder
 from sottovoce.privacy.plan import PrivacyPlan
 
 __all__ = ["Ledger"]
@@ -178,7 +179,7 @@ class Ledger:
         self._file.seek(0, os.SEEK_END)
         if not self._index:
             self._append({"kind": "open", "version": VERSION, "limit": self._limit, "deployment": self._deployment})
-            _sync_folder(self.path.parent)
+            sync_folder(self.path.parent)
         elif torn and self._deployment:
             self._append({"kind": "torn"})
             self._torn += 1
@@ -229,11 +230,3 @@ def _split_torn(content: bytes) -> tuple[list[bytes], bytes]:
 
 def _hash(entry: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -110,7 +110,7 @@ def main() -> None:
         wanted = reference.update(shard, seed, mask)
         closest.append(reference.closest)
         for kind, trainer in trainers.items():
-            found = trainer.updates(start, [shard], [default_rng(seed)], mask)[0]
+            (found,) = trainer.updates(start, [shard], [default_rng(seed)], mask)
             errors[kind].append(float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted)))
     show(f"{arguments.clients} clients of W on {source}, kept {arguments.kept:g}", errors, np.array(closest))
 

@@ -194,7 +194,7 @@ def _against_torch(name: str, repeats: int) -> float:
 
     def seconds(trainer: Trainer) -> float:
         rngs = [np.random.default_rng(client) for client in range(len(shards))]
-        return cost_of(lambda: trainer.updates(assembly.start, shards, rngs)).cpu
+        return cost_of(lambda: list(trainer.updates(assembly.start, shards, rngs))).cpu
 
     seconds(torch_), seconds(fast)
     ratios = [seconds(torch_) / seconds(fast) for _ in range(repeats)]

@@ -49,7 +49,7 @@ def overheads(assembly: Assembly, repeats: int, cohort: int = 100) -> tuple[floa
     trained: list[float] = []
     for turn in range(repeats + 1):
         began = process_time()
-        updates = trainer.updates(assembly.start, shards, [np.random.default_rng(k) for k in range(CHUNK)])
+        updates = list(trainer.updates(assembly.start, shards, [np.random.default_rng(k) for k in range(CHUNK)]))
         spent = process_time() - began
         for scheme in schemes:
             scheme.play(updates, cohort, keep=turn > 0)  # the first turn compiles

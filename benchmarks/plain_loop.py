@@ -15,7 +15,7 @@ class PlainLoop:
 
     def __init__(self, images: NDArray[np.uint8], labels: NDArray[np.uint8], lr: float = 0.215, steps: int = 5) -> None:
         torch.set_num_threads(1)
-        self._images = torch.from_numpy(images).float().div(255).reshape(-1, 1, 28, 28)
+        self._images = torch.from_numpy(images.astype(np.float32)).div(255).reshape(-1, 1, 28, 28)
         self._labels = torch.from_numpy(labels.astype(np.int64))
         self._lr, self._steps = lr, steps
         self.model = nn.Sequential(
@@ -52,6 +52,6 @@ class PlainLoop:
     @torch.no_grad()
     def evaluate(self, images: NDArray[np.uint8]) -> None:
         """Score images in batches of 100."""
-        x = torch.from_numpy(images).float().div(255).reshape(-1, 1, 28, 28)
+        x = torch.from_numpy(images.astype(np.float32)).div(255).reshape(-1, 1, 28, 28)
         for start in range(0, len(x), 100):
             self.model(x[start : start + 100])

@@ -58,7 +58,9 @@ def test_another_size_or_time_of_the_file_is_read_anew(source: Path) -> None:
 
 
 def test_writing_to_a_loaded_array_never_reaches_the_copy(source: Path) -> None:
-    unpacked("d", [source], Reader()).x_train[:] = 0
+    unpacked("d", [source], Reader())
+    with pytest.raises(ValueError, match="read-only"):
+        unpacked("d", [source], Reader()).x_train[:] = 0
 
     assert unpacked("d", [source], Reader()).x_train.max() == 15
 

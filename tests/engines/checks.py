@@ -104,9 +104,11 @@ class Hand:
         if left is not None:
             failures[client] = LEFT + left
             return None
-        _, payloads, reasons = self._worker.step(request.round, request.phase, {client: payload}, None)
-        failures.update(reasons)
-        if client in reasons:
+        steps = self._worker.step(request.round, request.phase, {client: payload}, None)
+        try:
+            _, payloads, _ = next(steps)
+        except StopIteration as stop:
+            failures.update(stop.value[2])
             return None
         answer = self.alter(request.phase, client, payloads[client])
         if answer is None:

@@ -24,6 +24,7 @@ from sottovoce.models.network import Conv2d, Dropout, Flatten, Layer, Linear, Ma
 from sottovoce.models.torch_trainer import TorchTrainer
 from sottovoce.models.trainer import LocalTraining, Shard, batches
 from sottovoce.models.zoo import network as zoo
+from tests.models.rows import updates_of
 
 pytestmark = pytest.mark.skipif(fast.unavailable() is not None, reason=str(fast.unavailable()))
 
@@ -237,7 +238,7 @@ def test_updates_agree_with_the_twin_for_any_shape(
     trainable = None if kept is None else rng.random(network.dim) < kept
     training = LocalTraining(local_steps=steps, batch_size=batch_size, client_lr=0.05)
 
-    found = FastTrainer(network, training).updates(flat, shards, rngs(2), trainable)
+    found = updates_of(FastTrainer(network, training), flat, shards, rngs(2), trainable)
 
     for row, shard, rng in zip(found, shards, rngs(2), strict=True):
         assert error(row, reference_update(network, training, flat, shard, rng, trainable)) < 2e-5
@@ -263,7 +264,7 @@ def test_every_way_to_learn_agrees_with_the_twin(network: Network, batch_size: i
     trainable = None if kept is None else rng.random(network.dim) < kept
     training = LocalTraining(local_steps=3, batch_size=batch_size, client_lr=0.05)
 
-    found = FastTrainer(network, training).updates(flat, shards, rngs(3), trainable)
+    found = updates_of(FastTrainer(network, training), flat, shards, rngs(3), trainable)
 
     for row, shard, rng in zip(found, shards, rngs(3), strict=True):
         assert error(row, reference_update(network, training, flat, shard, rng, trainable)) < 2e-5
@@ -279,7 +280,7 @@ def test_nothing_below_the_first_trainable_layer_is_needed(layer: int) -> None:
     trainable[network.layout.span(f"{layer}.bias")] = True
     training = LocalTraining(client_lr=0.05)
 
-    found = FastTrainer(network, training).updates(flat, [shard], rngs(1), trainable)[0]
+    found = updates_of(FastTrainer(network, training), flat, [shard], rngs(1), trainable)[0]
 
     assert error(found, reference_update(network, training, flat, shard, default_rng(0), trainable)) < 2e-5
     assert not found[~trainable].any()
@@ -294,9 +295,9 @@ def test_an_update_has_the_same_bits_in_any_company(kept: float | None) -> None:
         trainable = None if kept is None else rng.random(network.dim) < kept
         trainer = FastTrainer(network, LocalTraining(local_steps=3, batch_size=batch_size))
 
-        together = trainer.updates(flat, shards, rngs(13), trainable)
-        reversed_ = trainer.updates(flat, shards[::-1], rngs(13)[::-1], trainable)[::-1]
-        alone = [trainer.updates(flat, [s], [rng], trainable)[0] for s, rng in zip(shards, rngs(13), strict=True)]
+        together = updates_of(trainer, flat, shards, rngs(13), trainable)
+        reversed_ = updates_of(trainer, flat, shards[::-1], rngs(13)[::-1], trainable)[::-1]
+        alone = [updates_of(trainer, flat, [s], [rng], trainable)[0] for s, rng in zip(shards, rngs(13), strict=True)]
 
         assert together.tobytes() == reversed_.tobytes() == np.stack(alone).tobytes()
 
@@ -336,8 +337,8 @@ def compare_with_torch(network: Network, shards: list[Shard], kept: float | None
         reference_update(network, training, flat, shard, rng, trainable)
         for shard, rng in zip(shards, rngs(count), strict=True)
     ]
-    ours = FastTrainer(network, training).updates(flat, shards, rngs(count), trainable)
-    torchs = TorchTrainer(network, training).updates(flat, shards, rngs(count), trainable)
+    ours = updates_of(FastTrainer(network, training), flat, shards, rngs(count), trainable)
+    torchs = updates_of(TorchTrainer(network, training), flat, shards, rngs(count), trainable)
     our_errors = [error(row, right) for row, right in zip(ours, wanted, strict=True)]
     torch_errors = [error(row, right) for row, right in zip(torchs, wanted, strict=True)]
 
@@ -367,8 +368,8 @@ def test_both_trainers_leave_the_generators_in_the_same_state() -> None:
     flat, shards = network.initialise(default_rng(0)), list(digit_shards(2))
     ours, torchs = rngs(2), rngs(2)
 
-    FastTrainer(network, LocalTraining()).updates(flat, shards, ours)
-    TorchTrainer(network, LocalTraining()).updates(flat, shards, torchs)
+    updates_of(FastTrainer(network, LocalTraining()), flat, shards, ours)
+    updates_of(TorchTrainer(network, LocalTraining()), flat, shards, torchs)
 
     assert [rng.random() for rng in ours] == [rng.random() for rng in torchs]
 
@@ -393,10 +394,10 @@ def test_a_client_with_a_nan_record_gets_a_nan_update_and_its_neighbours_do_not(
     flat = network.initialise(default_rng(0))
     shards = [Shard(shard.x.astype(np.float32), shard.y) for shard in digit_shards(3)]
     trainer = FastTrainer(network, LocalTraining())
-    healthy = trainer.updates(flat, shards, rngs(3)).copy()
+    healthy = updates_of(trainer, flat, shards, rngs(3)).copy()
 
     shards[1].x[4, 3, 5, 0] = value
-    found = trainer.updates(flat, shards, rngs(3))
+    found = updates_of(trainer, flat, shards, rngs(3))
 
     assert np.isnan(found[1]).any()
     assert np.isnan(found[1][network.layout.span(f"{len(network.layers) - 1}.bias")]).all()
@@ -411,7 +412,7 @@ def test_nan_gradients_stay_inside_the_mask() -> None:
     for kept in (0.01, 0.5):
         trainable = default_rng(1).random(network.dim) < kept
 
-        found = FastTrainer(network, LocalTraining()).updates(flat, [shard], rngs(1), trainable)[0]
+        found = updates_of(FastTrainer(network, LocalTraining()), flat, [shard], rngs(1), trainable)[0]
 
         assert not found[~trainable].any()
         assert np.isnan(found[trainable]).any()
@@ -421,13 +422,27 @@ def test_a_result_keeps_its_values_as_long_as_any_part_of_it_is_held() -> None:
     network = zoo("mlp", (8, 8, 1), 10)
     flat, shards = network.initialise(default_rng(0)), list(digit_shards(2))
     trainer = FastTrainer(network, LocalTraining())
-    held = trainer.updates(flat, shards, rngs(2))[1, 5:]
+    held = next(trainer.updates(flat, shards, rngs(2)))[5:]
     before = held.copy()
 
-    others = trainer.updates(2 * flat, shards, rngs(2))
+    others = list(trainer.updates(2 * flat, shards, rngs(2)))
 
-    assert not np.shares_memory(held, others)
+    assert not any(np.shares_memory(held, other) for other in others)
+    assert not np.shares_memory(*others)
     assert held.tobytes() == before.tobytes()
+
+
+def test_room_that_nobody_holds_is_used_again() -> None:
+    network = zoo("mlp", (8, 8, 1), 10)
+    flat, shards = network.initialise(default_rng(0)), list(digit_shards(4))
+
+    places = set()
+
+    for row in FastTrainer(network, LocalTraining()).updates(flat, shards, rngs(4)):
+        places.add(row.ctypes.data)
+        del row
+
+    assert len(places) == 1
 
 
 @pytest.mark.parametrize("kept", [None, 0.005, 0.5])
@@ -441,7 +456,10 @@ def test_no_value_depends_on_what_the_memory_held_before(kept: float | None, mon
         flat, shards = network.initialise(rng), [records(network, count, rng) for count in (10, 3)]
         trainable = None if kept is None else rng.random(network.dim) < kept
         trainer = FastTrainer(network, LocalTraining(local_steps=3))
-        return trainer.updates(flat, shards, rngs(2), trainable).tobytes() + trainer.scores(flat, shards[0].x).tobytes()
+        return (
+            updates_of(trainer, flat, shards, rngs(2), trainable).tobytes()
+            + trainer.scores(flat, shards[0].x).tobytes()
+        )
 
     odd = (Conv2d(5, 3, relu=False), MaxPool(2), Conv2d(20, 7), Conv2d(9, 2, padding="valid"), Flatten())
     odd_network = Network("odd", (*odd, Linear(33), Linear(3, relu=False)), (13, 17, 2), 3, 1 / 255)
@@ -453,11 +471,11 @@ def test_threads_may_share_a_trainer() -> None:
     network = zoo("cnn", (8, 8, 1), 10)
     flat, shards = network.initialise(default_rng(0)), list(digit_shards(8))
     trainer = FastTrainer(network, LocalTraining())
-    wanted = [trainer.updates(flat, [s], [rng]).tobytes() for s, rng in zip(shards, rngs(8), strict=True)]
+    wanted = [updates_of(trainer, flat, [s], [rng]).tobytes() for s, rng in zip(shards, rngs(8), strict=True)]
 
     with ThreadPoolExecutor(4) as pool:
         found = pool.map(
-            lambda pair: trainer.updates(flat, [pair[0]], [pair[1]]).tobytes(), zip(shards, rngs(8), strict=True)
+            lambda pair: updates_of(trainer, flat, [pair[0]], [pair[1]]).tobytes(), zip(shards, rngs(8), strict=True)
         )
 
     assert list(found) == wanted
@@ -469,7 +487,7 @@ def test_bytes_and_the_same_numbers_as_floats_give_the_same_bits() -> None:
     trainer = FastTrainer(network, LocalTraining())
     mixed = [shards[0], Shard(shards[1].x.astype(np.float64), shards[1].y)]
 
-    assert trainer.updates(flat, mixed, rngs(2)).tobytes() == trainer.updates(flat, shards, rngs(2)).tobytes()
+    assert updates_of(trainer, flat, mixed, rngs(2)).tobytes() == updates_of(trainer, flat, shards, rngs(2)).tobytes()
 
 
 @pytest.mark.parametrize(
@@ -503,13 +521,13 @@ def test_bad_records_are_refused() -> None:
     trainer = FastTrainer(network, LocalTraining())
 
     with pytest.raises(DataError, match="labels must be in"):
-        trainer.updates(flat, [Shard(shard.x, shard.y + 1)], rngs(1))
+        updates_of(trainer, flat, [Shard(shard.x, shard.y + 1)], rngs(1))
     with pytest.raises(DataError, match="a shard needs records"):
-        trainer.updates(flat, [Shard(shard.x[:0], shard.y[:0])], rngs(1))
+        updates_of(trainer, flat, [Shard(shard.x[:0], shard.y[:0])], rngs(1))
     with pytest.raises(InputError, match="has 650 parameters"):
-        trainer.updates(flat[:-1], [shard], rngs(1))
+        updates_of(trainer, flat[:-1], [shard], rngs(1))
     with pytest.raises(InputError, match="trainable must be 650 booleans"):
-        trainer.updates(flat, [shard], rngs(1), np.ones(3, bool))
+        updates_of(trainer, flat, [shard], rngs(1), np.ones(3, bool))
 
 
 def test_no_clients_and_no_records_give_empty_results() -> None:
@@ -517,5 +535,5 @@ def test_no_clients_and_no_records_give_empty_results() -> None:
     flat = network.initialise(default_rng(0))
     trainer = FastTrainer(network, LocalTraining())
 
-    assert trainer.updates(flat, [], []).shape == (0, 650)
+    assert updates_of(trainer, flat, [], []).shape == (0, 650)
     assert trainer.scores(flat, np.zeros((0, 8, 8, 1), np.uint8)).shape == (0, 10)

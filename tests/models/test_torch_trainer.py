@@ -27,6 +27,7 @@ from sottovoce.models.network import (
     Network,
 )
 from sottovoce.models.torch_trainer import TorchTrainer
+from tests.models.rows import updates_of
 
 LAST = Linear(3, relu=False)
 NETWORKS = [
@@ -208,9 +209,9 @@ def test_a_client_gets_the_same_bits_in_any_company(net: Network, training: Loca
     trainer, params = TorchTrainer(net, training), start(net)
     shards = [records(net, count, default_rng(count)) for count in (3, 15, 8)]
 
-    together = trainer.updates(params, shards, [default_rng(k) for k in range(3)])
-    backwards = trainer.updates(params, shards[::-1], [default_rng(k) for k in (2, 1, 0)])
-    alone = TorchTrainer(net, training).updates(params, shards[1:2], [default_rng(1)])
+    together = updates_of(trainer, params, shards, [default_rng(k) for k in range(3)])
+    backwards = updates_of(trainer, params, shards[::-1], [default_rng(k) for k in (2, 1, 0)])
+    alone = updates_of(TorchTrainer(net, training), params, shards[1:2], [default_rng(1)])
 
     assert np.array_equal(together, backwards[::-1])
     assert np.array_equal(together[1:2], alone)
@@ -232,8 +233,8 @@ def test_weights_outside_the_mask_never_move(net: Network, training: LocalTraini
 def test_a_mask_of_everything_is_no_mask(net: Network, training: LocalTraining) -> None:
     trainer, shard = TorchTrainer(net, training), records(net, 9, default_rng(7))
 
-    free = trainer.updates(start(net), [shard], [default_rng(8)])
-    masked = trainer.updates(start(net), [shard], [default_rng(8)], np.ones(net.dim, np.bool_))
+    free = updates_of(trainer, start(net), [shard], [default_rng(8)])
+    masked = updates_of(trainer, start(net), [shard], [default_rng(8)], np.ones(net.dim, np.bool_))
 
     assert np.array_equal(free, masked)
 
@@ -299,7 +300,7 @@ def test_parameters_off_the_wire_are_read_without_a_warning_and_left_alone() -> 
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        trainer.updates(params, [shard], [default_rng(18)])
+        updates_of(trainer, params, [shard], [default_rng(18)])
         trainer.scores(params, shard.x)
         trainer.gradient(params, shard)
 
@@ -325,9 +326,9 @@ def test_bad_input_is_refused_in_words() -> None:
     with pytest.raises(InputError, match=f"dense has {net.dim} parameters, got shape"):
         trainer.scores(np.zeros(3, np.float32), shard.x)
     with pytest.raises(InputError, match="trainable must be"):
-        trainer.updates(start(net), [shard], [default_rng(0)], np.ones(3, np.bool_))
+        updates_of(trainer, start(net), [shard], [default_rng(0)], np.ones(3, np.bool_))
     with pytest.raises(DataError, match="got 0 and 0"):
-        trainer.updates(start(net), [Shard(shard.x[:0], shard.y[:0])], [default_rng(0)])
+        updates_of(trainer, start(net), [Shard(shard.x[:0], shard.y[:0])], [default_rng(0)])
     with pytest.raises(DataError, match=r"token ids must be in \[0, 9\), got 9 to 9"):
         TorchTrainer(words, PLAIN).scores(start(words), np.full((2, 9), 9))
     with pytest.raises(InputError, match="device has no 'gpu'"):
@@ -346,7 +347,8 @@ def test_a_gpu_gives_nearly_the_same_update(net: Network) -> None:
     shard = records(net, 9, default_rng(22))
 
     (here,), (there,) = (
-        TorchTrainer(net, PLAIN, device).updates(start(net), [shard], [default_rng(23)]) for device in ("cpu", "cuda")
+        updates_of(TorchTrainer(net, PLAIN, device), start(net), [shard], [default_rng(23)])
+        for device in ("cpu", "cuda")
     )
 
     np.testing.assert_allclose(here, there, rtol=1e-2, atol=1e-4)

@@ -65,8 +65,7 @@ def _open(folder: Path) -> Dataset | None:
 
 
 def _map(folder: Path, name: str) -> NDArray[Any]:
-    # Copy-on-write, because torch warns of arrays that it must not write to; nothing ever reaches the file.
-    mapped: np.memmap[Any, Any] = np.load(folder / f"{name}.npy", mmap_mode="c", allow_pickle=False)
+    mapped: np.memmap[Any, Any] = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
     return mapped.view(np.ndarray)
 
 

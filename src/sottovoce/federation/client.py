@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -26,6 +26,13 @@ __all__ = ["Answer", "Clients", "read_setup", "setup_message"]
 def setup_message(scheme: Scheme, seed: int) -> bytes:
     """Return what every client is told once: the seed of w_0 and of all shared choices, and the scheme's own set-up."""
     return wire.pack(np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32), bits=32) + scheme.setup()
+
+
+def _attempt(act: Callable[[int, Input], bytes], client: int, value: Input) -> Answer:
+    try:
+        return Answer(act(client, value))
+    except SottovoceError as error:
+        return Answer(b"", str(error))
 
 
 def read_setup(scheme: Scheme, network: Network, payload: bytes) -> Scheme:
@@ -86,8 +93,8 @@ class Clients:
         self.memory = task.memory
         self._heard = Heard(round_, task, terms)
 
-    def step(self, round_: int, phase: str, requests: Mapping[int, bytes]) -> dict[int, Answer]:
-        """Answer a phase for some clients."""
+    def step(self, round_: int, phase: str, requests: Mapping[int, bytes]) -> Iterator[tuple[int, Answer]]:
+        """Answer a phase for some clients, one at a time: nobody need hold the vectors of two."""
         if phase == "train":
             return self._answers(self._train(round_, list(requests)), self._payload)
         if phase == "mask":
@@ -96,27 +103,26 @@ class Clients:
                 lambda client, message: self._mask(client, requests[client], message),
             )
         if phase in ANNOUNCING:
-            return self._answers(requests, lambda client, _: self._begin(client))
-        return self._answers(requests, lambda client, payload: self._go_on(phase, client, payload))
+            return self._answers(requests.items(), lambda client, _: self._begin(client))
+        return self._answers(requests.items(), lambda client, payload: self._go_on(phase, client, payload))
 
-    def _train(self, round_: int, clients: Sequence[int]) -> dict[int, Message | SottovoceError]:
-        """Train each client and return its message, or the error that stopped it."""
+    def _train(self, round_: int, clients: Sequence[int]) -> Iterator[tuple[int, Message | SottovoceError]]:
+        """Train each client and yield its message, or the error that stopped it."""
         task = self._this(round_).task
         shards = [self.shard(client) for client in clients]
         rngs = [self.streams.get(Purpose.BATCH, round_, client) for client in clients]
         updates = self.trainer.updates(task.params, shards, rngs, self.scheme.trainable(task.seed))
-        messages: dict[int, Message | SottovoceError] = {}
-        for client, shard, update in zip(clients, shards, updates, strict=True):
-            try:
-                messages[client] = self._encode(round_, client, len(shard.y), update, task.seed)
-            except SottovoceError as error:
-                messages[client] = error
-        return messages
+        for client, shard in zip(clients, shards, strict=True):
+            # Neither the update nor the message gets a name here, which would hold it while the next is made.
+            yield client, self._encode(round_, client, len(shard.y), next(updates), task.seed)
 
-    def _encode(self, round_: int, client: int, records: int, update: Vector, seed: int) -> Message:
+    def _encode(self, round_: int, client: int, records: int, update: Vector, seed: int) -> Message | SottovoceError:
         if self.mean_size is not None and records != self.mean_size:
             update = update * np.float32(records / self.mean_size)
-        return self.scheme.encode(update, seed, self.streams.get(Purpose.ENCODE, round_, client))
+        try:
+            return self.scheme.encode(update, seed, self.streams.get(Purpose.ENCODE, round_, client))
+        except SottovoceError as error:
+            return error
 
     def _payload(self, client: int, message: Message) -> bytes:
         heard = self._now()
@@ -159,18 +165,11 @@ class Clients:
         return self._sessions[client]
 
     def _answers(
-        self, inputs: Mapping[int, Input | SottovoceError], act: Callable[[int, Input], bytes]
-    ) -> dict[int, Answer]:
+        self, inputs: Iterable[tuple[int, Input | SottovoceError]], act: Callable[[int, Input], bytes]
+    ) -> Iterator[tuple[int, Answer]]:
         """Act for each client; an error is that client's own and stops nobody else."""
-        answers: dict[int, Answer] = {}
-        for client, value in inputs.items():
-            try:
-                if isinstance(value, SottovoceError):
-                    raise value
-                answers[client] = Answer(act(client, value))
-            except SottovoceError as error:
-                answers[client] = Answer(b"", str(error))
-        return answers
+        for client, value in inputs:
+            yield client, Answer(b"", str(value)) if isinstance(value, SottovoceError) else _attempt(act, client, value)
 
     def _now(self) -> Heard:
         if self._heard is None:

@@ -207,7 +207,7 @@ class LocalEngine:
         """Make one call on every worker."""
         for pipe in self._pipes:
             self._send(pipe, call)
-        return [self._receive(pipe) for pipe in self._pipes]
+        return [self._receive(pipe)[1] for pipe in self._pipes]
 
     def _calls(self, calls: Iterable[Call]) -> list[Any]:
         """Make each call on whichever worker is free; return the answers in the order of the calls."""
@@ -216,7 +216,10 @@ class LocalEngine:
         return [answers[index] for index in sorted(answers)]
 
     def _work(self, queues: list[Queue]) -> Iterator[tuple[int, Any]]:
-        """Make each worker's calls, one at a time, and yield answers as they come; workers may share a queue."""
+        """Make each worker's calls, one at a time, and yield answers as they come, some in parts.
+
+        Workers may share a queue.
+        """
         busy: dict[Connection, tuple[int, Queue]] = {}
 
         def next_call(pipe: Connection, queue: Queue) -> None:
@@ -230,9 +233,11 @@ class LocalEngine:
         while busy:
             ready = wait(list(busy))
             for pipe in [pipe for pipe in busy if pipe in ready]:
-                index, queue = busy.pop(pipe)
-                answer = self._receive(pipe)
-                next_call(pipe, queue)  # before the answer is looked at: nobody waits for us
+                index, queue = busy[pipe]
+                last, answer = self._receive(pipe)
+                if last:
+                    del busy[pipe]
+                    next_call(pipe, queue)  # before the answer is looked at: nobody waits for us
                 yield index, answer
 
     def _send(self, pipe: Connection, call: Call) -> None:
@@ -241,7 +246,8 @@ class LocalEngine:
         except (BrokenPipeError, ConnectionResetError):
             raise self._death(pipe) from None
 
-    def _receive(self, pipe: Connection) -> Any:
+    def _receive(self, pipe: Connection) -> tuple[bool, Any]:
+        """Return an answer or a part of one, and whether it is the last."""
         try:
             outcome, value = pipe.recv()
         except (EOFError, ConnectionResetError):
@@ -251,7 +257,7 @@ class LocalEngine:
             raise kind(message)
         if outcome == "broken":
             raise RunError(f"a worker failed:\n{value}")
-        return value
+        return outcome == "done", value
 
     def _death(self, pipe: Connection) -> RunError:
         index = self._pipes.index(pipe)

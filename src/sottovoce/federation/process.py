@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Generator
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -32,7 +33,8 @@ def serve(connection: Connection) -> None:
                 actor = Worker(blueprint, view(descriptor, places))
                 answer: tuple[str, Any] = ("done", None)
             else:
-                answer = ("done", getattr(actor, name)(*arguments))
+                result = getattr(actor, name)(*arguments)
+                answer = ("done", _stream(connection, result) if isinstance(result, Generator) else result)
         except SottovoceError as error:
             answer = ("refused", (type(error), str(error)))
         except Exception:
@@ -41,6 +43,15 @@ def serve(connection: Connection) -> None:
             connection.send(answer)
         except (BrokenPipeError, ConnectionResetError):
             return
+
+
+def _stream(connection: Connection, parts: Generator[Any, None, Any]) -> Any:
+    """Send each part as it comes and return the last: who sums or stores them need not hold them all."""
+    while True:
+        try:
+            connection.send(("part", next(parts)))
+        except StopIteration as stop:
+            return stop.value
 
 
 def main() -> None:

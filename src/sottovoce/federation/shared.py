@@ -39,6 +39,7 @@ def publish(arrays: Arrays) -> tuple[int, dict[str, Place]]:
         for name, array in arrays.items():
             file.seek(places[name].offset)
             file.write(np.ascontiguousarray(array).data if array.size else b"")
+            _let_go(array)
         file.truncate(max(size, 1))
         file.flush()
         return os.dup(file.fileno()), places
@@ -51,6 +52,17 @@ def view(descriptor: int, places: dict[str, Place]) -> Arrays:
         name: np.frombuffer(memory, np.dtype(dtype), count=int(np.prod(shape)), offset=offset).reshape(shape)
         for name, (offset, dtype, shape) in places.items()
     }
+
+
+def _let_go(array: NDArray[Any]) -> None:
+    """Give back the memory of an array that maps a file read-only; its pages come again when they are touched."""
+    if array.flags.writeable:
+        return
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, mmap.mmap) and hasattr(base, "madvise"):
+        base.madvise(mmap.MADV_DONTNEED)
 
 
 def _folder(size: int) -> Path | None:

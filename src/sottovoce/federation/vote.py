@@ -7,7 +7,7 @@ the code of every private round.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, final
 
@@ -105,9 +105,9 @@ class _Voter:
         shards: Sequence[Shard],
         rngs: Sequence[np.random.Generator],
         trainable: NDArray[np.bool_] | None = None,
-    ) -> NDArray[np.float32]:
-        """Return one row of importances for each shard."""
-        return np.stack([self._importance(params, shard, rng) for shard, rng in zip(shards, rngs, strict=True)])
+    ) -> Iterator[Vector]:
+        """Yield the importances of each shard, in order."""
+        return (self._importance(params, shard, rng) for shard, rng in zip(shards, rngs, strict=True))
 
     def gradient(self, params: Vector, shard: Shard) -> Vector:
         """Return the gradient on a shard."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -70,26 +71,24 @@ class Worker:
         self._enrolled().hear(round_, payload, secure=secure)
         self._sums.clear()
 
-    def step(self, round_: int, phase: str, requests: dict[int, bytes], fold: Fold | None) -> Outcome:
-        """Answer for clients; add their payloads to this worker's sum if there is a fold, else return them."""
+    def step(
+        self, round_: int, phase: str, requests: dict[int, bytes], fold: Fold | None
+    ) -> Generator[Outcome, None, Outcome]:
+        """Answer for clients; add payloads to this worker's sum if there is a fold, else yield them one by one."""
         sizes: dict[int, int] = {}
-        payloads: dict[int, bytes] = {}
         failures: dict[int, str] = {}
-        for client, answer in self._enrolled().step(round_, phase, requests).items():
-            try:
-                if answer.reason is not None:
-                    failures[client] = answer.reason
-                    continue
-                if fold is None:
-                    payloads[client] = answer.payload
-                else:
-                    if round_ not in self._sums:
-                        self._sums[round_] = fold.empty()
-                    fold.add(self._sums[round_], answer.payload)
-                sizes[client] = len(answer.payload)
-            except SottovoceError as error:
-                failures[client] = str(error)
-        return sizes, payloads, failures
+        for client, answer in self._enrolled().step(round_, phase, requests):
+            if answer.reason is not None:
+                failures[client] = answer.reason
+            elif fold is None:
+                yield {client: len(answer.payload)}, {client: answer.payload}, {}
+            else:
+                try:
+                    self._add(round_, fold, answer.payload)
+                    sizes[client] = len(answer.payload)
+                except SottovoceError as error:
+                    failures[client] = str(error)
+        return sizes, {}, failures
 
     def collect(self, round_: int) -> Any:
         """Hand over this worker's sum, or None if it trained nobody."""
@@ -114,6 +113,11 @@ class Worker:
         updates = self._trainer.updates(params, owned, rngs, scheme.trainable(seed))
         messages = [scheme.encode(update, seed, rng) for update, rng in zip(updates, rngs, strict=True)]
         return [float(np.linalg.norm(message.astype(np.float64))) for message in messages]
+
+    def _add(self, round_: int, fold: Fold, payload: bytes) -> None:
+        if round_ not in self._sums:
+            self._sums[round_] = fold.empty()
+        fold.add(self._sums[round_], payload)
 
     def _shard(self, client: int) -> Shard:
         records = self._plan.partition.records(client)

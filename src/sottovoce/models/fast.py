@@ -18,9 +18,10 @@ from __future__ import annotations
 import ctypes
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.util import find_spec
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -39,11 +40,11 @@ _DIRECT, _LOW_RANK, _SPARSE = range(3)
 _MAX_LAYERS: Final = 32  # as in kernels.c
 _CLIENTS: Final = 10  # that share each product with the first weights; more gain nothing and cost memory
 _WORKSPACE: Final = 128 * 2**20  # bytes; fewer clients share when they would need more
-_SPARE: Final = 128 * 2**20  # bytes of results that are kept for the next call
 _RECORDS: Final = 96  # evaluated at once
 _BIG: Final = 2**15  # weights from which a dense layer no longer fits the caches with its gradient
 _SPARSE_FROM: Final = 2**12  # weights from which lists are worth it
 _SPARSE_BELOW: Final = 0.1  # share of kept weights
+_SPARSE_CONV_BELOW: Final = 0.03  # a convolution's own gradient already skips zeros
 
 _Spare = TypeVar("_Spare", bytearray, NDArray[np.uint8])
 
@@ -110,43 +111,41 @@ class FastTrainer:
         shards: Sequence[Shard],
         rngs: Sequence[Generator],
         trainable: NDArray[np.bool_] | None = None,
-    ) -> NDArray[np.float32]:
-        """Return one row w_k - w for each shard; coordinates outside `trainable` never move."""
+    ) -> Iterator[Vector]:
+        """Yield w_k - w of each shard, in order; coordinates outside `trainable` never move."""
         packed = self._pack(params)
-        rows = self._rows(len(shards))
         if trainable is not None:
             self._check_mask(trainable)
             if not trainable.any():
-                rows.fill(0)
-                return rows
-        steps, lr = self.training.local_steps, self.training.client_lr
+                yield from (np.zeros(self.network.dim, np.float32) for _ in shards)
+                return
         work = [
-            _Work(shard, list(batches(_count(shard), self.training, rng)), row)
-            for shard, rng, row in zip(shards, rngs, rows, strict=True)
+            _Work(shard, list(batches(_count(shard), self.training, rng)))
+            for shard, rng in zip(shards, rngs, strict=True)
         ]
-        groups: dict[tuple[int, ...], list[_Work]] = {}
         kept = self._kept(trainable)
-        for client in work:
-            modes = tuple(
+        steps, lr = self.training.local_steps, self.training.client_lr
+
+        def modes_of(client: _Work) -> tuple[int, ...]:
+            return tuple(
                 _mode(layer, steps * client.batch, count) for layer, count in zip(self._layers, kept, strict=True)
             )
-            groups.setdefault(modes, []).append(client)
-        for modes, clients in groups.items():
-            self._train(packed, clients, modes, steps, lr, trainable, kept)
-        return rows
+
+        for modes, clients in groupby(work, modes_of):
+            yield from self._train(packed, list(clients), modes, steps, lr, trainable, kept)
 
     def gradient(self, params: Vector, shard: Shard) -> Vector:
         """Return the gradient of the mean loss over all records of a shard."""
         packed = self._pack(params)
         records = _count(shard)
         total = np.zeros(self.network.dim, np.float32)
-        row = np.empty_like(total)
         for start in range(0, records, _RECORDS):
             piece = np.arange(start, min(start + _RECORDS, records))
             modes = tuple(_mode(layer, len(piece), None) for layer in self._layers)
             # One step at the rate -1 from the start is the gradient itself.
-            self._train(packed, [_Work(shard, [piece], row, 1 / records)], modes, 1, -1.0, None, self._kept(None))
-            total += row
+            work = [_Work(shard, [piece], 1 / records)]
+            for row in self._train(packed, work, modes, 1, -1.0, None, self._kept(None)):
+                total += row
         return total
 
     def scores(self, params: Vector, x: NDArray[Any]) -> NDArray[np.float32]:
@@ -169,40 +168,68 @@ class FastTrainer:
         lr: float,
         trainable: NDArray[np.bool_] | None,
         kept: list[int | None],
+    ) -> Iterator[Vector]:
+        """Yield the update of each client; a chunk of them trains together, but no more than one update is written."""
+        mask = None if trainable is None else np.ascontiguousarray(trainable)
+        mask_place = None if mask is None else _place(mask)
+        largest = max(client.batch for client in clients)
+        raw = all(client.shard.x.dtype == np.uint8 for client in clients)
+        job = self._job(batch=largest, raw=raw, modes=modes, steps=steps, lr=lr, kept=kept)
+        job.lowest = 0 if trainable is None else self._lowest(trainable)
+        job.chunk = min(_CLIENTS, len(clients))
+        while job.chunk > 1 and self._kernels.sottovoce_workspace_size(job, mask_place) > _WORKSPACE:
+            job.chunk //= 2
+        workspace, size = self._workspace(job, mask_place), job.chunk
+        for first in range(0, len(clients), size):
+            chunk = clients[first : first + size]
+            job.chunk = len(chunk)
+            self._train_chunk(job, packed, chunk, mask_place, workspace)
+            for number, client in enumerate(chunk):
+                yield self._update(job, packed, number, client.batch, mask_place, workspace)
+        _give_back(self._spare_rooms, workspace)
+
+    def _train_chunk(
+        self,
+        job: _Job,
+        packed: NDArray[np.uint8],
+        clients: list[_Work],
+        mask: int | None,
+        workspace: NDArray[np.uint8],
     ) -> None:
-        """Fill the row of each client."""
+        """Leave what these clients learn in the workspace."""
         x = [_stored(client.shard.x, self.network.input_shape) for client in clients]
-        raw = all(records.dtype == np.uint8 for records in x)
-        if not raw:
+        if not job.bytes:
             x = [records.astype(np.float32, copy=False) for records in x]
         y = [_labels(client.shard.y, self.network.classes) for client in clients]
         index = np.concatenate([batch for client in clients for batch in client.batches])
         batch = np.array([client.batch for client in clients], np.int32)
         share = np.array([client.share for client in clients], np.float32)
-        mask = None if trainable is None else np.ascontiguousarray(trainable)
-        mask_place = None if mask is None else _place(mask)
-
-        job = self._job(batch=int(batch.max()), raw=raw, modes=modes, steps=steps, lr=lr, kept=kept)
-        job.lowest = 0 if trainable is None else self._lowest(trainable)
-        job.chunk = min(_CLIENTS, len(clients))
-        while job.chunk > 1 and self._kernels.sottovoce_workspace_size(job, mask_place) > _WORKSPACE:
-            job.chunk //= 2
-        workspace = self._workspace(job, mask_place)
-        x_places, y_places, rows = _places(x), _places(y), _places([client.row for client in clients])
-        self._kernels.sottovoce_updates(
+        x_places, y_places = _places(x), _places(y)
+        self._kernels.sottovoce_train(
             job,
             _place(packed),
-            mask_place,
-            len(clients),
+            mask,
             _place(x_places),
             _place(y_places),
             _place(index),
             _place(batch),
             _place(share),
             _place(workspace),
-            _place(rows),
         )
-        _give_back(self._spare_rooms, workspace)
+
+    def _update(
+        self,
+        job: _Job,
+        packed: NDArray[np.uint8],
+        number: int,
+        batch: int,
+        mask: int | None,
+        workspace: NDArray[np.uint8],
+    ) -> Vector:
+        """Return what one client of the chunk in the workspace learnt."""
+        row = self._row()
+        self._kernels.sottovoce_update(job, _place(packed), mask, number, batch, _place(workspace), _place(row))
+        return row
 
     def _job(
         self,
@@ -231,26 +258,25 @@ class FastTrainer:
         known = self._packed
         if known is not None and np.array_equal(known[0], params):
             return known[1]
-        params = np.array(params, np.float32)
+        # Parameters off the wire cannot change; others are remembered as they are now.
+        params = np.array(params, np.float32, copy=True if params.flags.writeable else None)
         job = self._job(batch=1, raw=False)
         packed = _room(self._kernels.sottovoce_packed_size(job))
         self._kernels.sottovoce_pack(job, _place(params), _place(packed))
         self._packed = params, packed
         return packed
 
-    def _rows(self, count: int) -> NDArray[np.float32]:
-        """Return room for updates: that of an earlier call when nobody holds any part of it now.
+    def _row(self) -> Vector:
+        """Return room for an update: that of an earlier one when nobody holds any part of it now.
 
         Clearing fresh pages was 14 % of all samples when a process that trains the papers' CNN was profiled.
         """
-        shape, size = (count, self.network.dim), 4 * count * self.network.dim
-        if not 0 < size <= _SPARE:
-            return np.empty(shape, np.float32)
+        size = 4 * self.network.dim
         memory = _take(self._spare_rows, size) or bytearray(size)
-        rows = np.frombuffer(memory, np.float32)
-        # All views of the result keep `rows` alive, so its end is the end of the last of them.
-        weakref.finalize(rows, _give_back, self._spare_rows, memory).atexit = False
-        return rows[: math.prod(shape)].reshape(shape)
+        row = np.frombuffer(memory, np.float32)
+        # All views of the result keep `row` alive, so its end is the end of the last of them.
+        weakref.finalize(row, _give_back, self._spare_rows, memory).atexit = False
+        return row[:]
 
     def _workspace(self, job: _Job, mask: int | None) -> NDArray[np.uint8]:
         size = self._kernels.sottovoce_workspace_size(job, mask)
@@ -277,14 +303,11 @@ class FastTrainer:
 
 
 class _Work:
-    """Hold what one client trains on and where its update goes."""
+    """Hold what one client trains on."""
 
-    def __init__(
-        self, shard: Shard, drawn: list[NDArray[np.int64]], row: NDArray[np.float32], share: float | None = None
-    ) -> None:
+    def __init__(self, shard: Shard, drawn: list[NDArray[np.int64]], share: float | None = None) -> None:
         self.shard = shard
         self.batches = drawn
-        self.row = row
         self.batch = len(drawn[0])
         self.share = 1 / self.batch if share is None else share
 
@@ -294,7 +317,8 @@ def _mode(layer: _Layer, rank: int, kept: int | None) -> int:
     inputs = layer.inputs * layer.kernel**2
     size = inputs * layer.outputs
     if kept is not None:
-        return _SPARSE if size >= _SPARSE_FROM and kept <= _SPARSE_BELOW * size else _DIRECT
+        few = _SPARSE_CONV_BELOW if layer.conv else _SPARSE_BELOW
+        return _SPARSE if size >= _SPARSE_FROM and kept <= few * size else _DIRECT
     if layer.conv or size < _BIG:
         return _DIRECT
     # Corrections for the steps so far grow with their number and at some point cost more than new weights do.
@@ -414,17 +438,19 @@ def _library() -> ctypes.CDLL | str:
         return f"{Path(spec.origin).name} does not load: {error}"
     if not library.sottovoce_supported():
         return "the processor has no AVX2 and FMA"
-    if getattr(library, "sottovoce_job_size", lambda: 0)() != ctypes.sizeof(_Job):
+    if not hasattr(library, "sottovoce_train") or library.sottovoce_job_size() != ctypes.sizeof(_Job):
         return f"{Path(spec.origin).name} was built from other sources; install sottovoce again"
-    job, place = ctypes.POINTER(_Job), ctypes.c_void_p
+    job, place, number = ctypes.POINTER(_Job), ctypes.c_void_p, ctypes.c_int32
     library.sottovoce_packed_size.argtypes = (job,)
     library.sottovoce_packed_size.restype = ctypes.c_int64
     library.sottovoce_workspace_size.argtypes = (job, place)
     library.sottovoce_workspace_size.restype = ctypes.c_int64
     library.sottovoce_pack.argtypes = (job, place, place)
     library.sottovoce_pack.restype = None
-    library.sottovoce_updates.argtypes = (job, place, place, ctypes.c_int32, *[place] * 7)
-    library.sottovoce_updates.restype = None
+    library.sottovoce_train.argtypes = (job, *[place] * 8)
+    library.sottovoce_train.restype = None
+    library.sottovoce_update.argtypes = (job, place, place, number, number, place, place)
+    library.sottovoce_update.restype = None
     library.sottovoce_scores.argtypes = (job, place, ctypes.c_int64, place, place, place)
     library.sottovoce_scores.restype = None
     return library

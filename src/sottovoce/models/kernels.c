@@ -258,66 +258,64 @@ static FAST void write_update(Plan *plan, const Slot *slots, int batch, float *u
     }
 }
 
-/* Write one update a client. `index` lists the records of each batch, client by client and step by step; `share` is
- * the weight of one record in its client's loss. */
-EXPORT FAST void sottovoce_updates(const Job *job, const void *packed, const uint8_t *trainable, int32_t clients,
-                                   const void *const *x, const int64_t *const *y, const int64_t *index,
-                                   const int32_t *batch, const float *share, void *workspace, float *const *updates) {
+/* Train a chunk of clients, and leave what they learnt in the workspace. `index` lists the records of each batch, client
+ * by client and step by step; `share` is the weight of one record in its client's loss. */
+EXPORT FAST void sottovoce_train(const Job *job, const void *packed, const uint8_t *trainable, const void *const *x,
+                                 const int64_t *const *y, const int64_t *index, const int32_t *batch,
+                                 const float *share, void *workspace) {
     Plan plan;
     Arena arena = {workspace, 0};
     plan_places(&plan, job, trainable, packed, &arena);
     fill_tables(&plan);
     const int last = job->layers - 1;
-    for (int first = 0; first < clients; first += job->chunk) {
-        const int count = smaller(job->chunk, clients - first);
-        const int64_t *start = index;
-        for (int k = 0; k < count; k++) start_client(&plan, plan.slot + k * job->layers, batch[first + k]);
-        for (int step = 0; step < job->steps; step++) {
-            index = start;
-            for (int k = 0; k < count; k++) {
-                const int size = batch[first + k];
-                const int64_t *records = index + (int64_t)step * size;
-                Slot *slots = plan.slot + k * job->layers;
-                float *to = input_rows(&plan, 0, slots, step, size);
-                for (int r = 0; r < size; r++) {
-                    read_record(job, &plan.shape[0], x[first + k], records[r], to + r * plan.shape[0].in_stride);
-                }
-                conv_stack(&plan, slots, step, size);
-                index += (int64_t)job->steps * size;
+    for (int k = 0; k < job->chunk; k++) start_client(&plan, plan.slot + k * job->layers, batch[k]);
+    for (int step = 0; step < job->steps; step++) {
+        const int64_t *records = index;
+        for (int k = 0; k < job->chunk; k++) {
+            const int size = batch[k];
+            Slot *slots = plan.slot + k * job->layers;
+            float *to = input_rows(&plan, 0, slots, step, size);
+            for (int r = 0; r < size; r++) {
+                read_record(job, &plan.shape[0], x[k], records[(int64_t)step * size + r],
+                            to + r * plan.shape[0].in_stride);
             }
-            for (int l = plan.first_dense; l < job->layers; l++) {
-                dense_forward(&plan, l, count, step, batch + first);
-            }
-            index = start;
-            const float *z = plan.z;
-            for (int k = 0; k < count; k++) {
-                const int size = batch[first + k], stride = plan.shape[last].out_padded;
-                float *g = gradient_rows(&plan, last, &plan.slot[k * job->layers + last], step, size);
-                for (int r = 0; r < size; r++, z += stride, g += stride) {
-                    loss_gradient(job, z, job->layer[last].out, y[first + k][index[(int64_t)step * size + r]],
-                                  share[first + k], g);
-                }
-                index += (int64_t)job->steps * size;
-            }
-            for (int l = last; l >= plan.first_dense && l >= job->lowest; l--) {
-                dense_backward(&plan, l, count, step, batch + first);
-            }
-            const float *d = plan.d;
-            for (int k = 0; k < count; k++) {
-                const int64_t wide = plan.shape[plan.first_dense].in_stride;
-                float *gradient = (float *)d;
-                int64_t stride = wide;
-                for (int l = plan.first_dense - 1; l >= job->lowest; l--) {
-                    conv_backward(&plan, l, &plan.slot[k * job->layers + l], batch[first + k], &gradient, &stride,
-                                  -job->lr);
-                }
-                d += batch[first + k] * wide;
-            }
+            conv_stack(&plan, slots, step, size);
+            records += (int64_t)job->steps * size;
         }
-        for (int k = 0; k < count; k++) {
-            write_update(&plan, plan.slot + k * job->layers, batch[first + k], updates[first + k]);
+        for (int l = plan.first_dense; l < job->layers; l++) dense_forward(&plan, l, job->chunk, step, batch);
+        records = index;
+        const float *z = plan.z;
+        for (int k = 0; k < job->chunk; k++) {
+            const int size = batch[k], stride = plan.shape[last].out_padded;
+            float *g = gradient_rows(&plan, last, &plan.slot[k * job->layers + last], step, size);
+            for (int r = 0; r < size; r++, z += stride, g += stride) {
+                loss_gradient(job, z, job->layer[last].out, y[k][records[(int64_t)step * size + r]], share[k], g);
+            }
+            records += (int64_t)job->steps * size;
+        }
+        for (int l = last; l >= plan.first_dense && l >= job->lowest; l--) {
+            dense_backward(&plan, l, job->chunk, step, batch);
+        }
+        const float *d = plan.d;
+        for (int k = 0; k < job->chunk; k++) {
+            const int64_t wide = plan.shape[plan.first_dense].in_stride;
+            float *gradient = (float *)d;
+            int64_t stride = wide;
+            for (int l = plan.first_dense - 1; l >= job->lowest; l--) {
+                conv_backward(&plan, l, &plan.slot[k * job->layers + l], batch[k], &gradient, &stride, -job->lr);
+            }
+            d += batch[k] * wide;
         }
     }
+}
+
+/* Write the update of one client of the chunk that was trained in this workspace. */
+EXPORT FAST void sottovoce_update(const Job *job, const void *packed, const uint8_t *trainable, int32_t client,
+                                  int32_t batch, void *workspace, float *update) {
+    Plan plan;
+    Arena arena = {workspace, 0};
+    plan_places(&plan, job, trainable, packed, &arena);
+    write_update(&plan, plan.slot + client * job->layers, batch, update);
 }
 
 /* Write the logits of `records` records, job->batch at a time. */

@@ -60,12 +60,11 @@ class TorchTrainer:
         shards: Sequence[Shard],
         rngs: Sequence[Generator],
         trainable: NDArray[np.bool_] | None = None,
-    ) -> NDArray[np.float32]:
-        """Return one row w_k - w for each shard; coordinates outside `trainable` never move."""
+    ) -> Iterator[Vector]:
+        """Yield w_k - w of each shard, in order; coordinates outside `trainable` never move."""
         start = self._vector(params)
         moving = None if trainable is None else self._indices(trainable)
-        rows = np.empty((len(shards), self.network.dim), np.float32)
-        for row, shard, rng in zip(rows, shards, rngs, strict=True):
+        for shard, rng in zip(shards, rngs, strict=True):
             self._params.copy_(start)
             step = self._optimiser()
             for batch in batches(self._count(shard), self.training, rng):
@@ -75,8 +74,7 @@ class TorchTrainer:
                     # coordinate, but cheaper, and an infinite gradient cannot leak (0 * inf would be NaN).
                     moved = self._params.index_select(0, moving)
                     self._params.copy_(start).index_copy_(0, moving, moved)
-            torch.from_numpy(row).copy_(self._params.sub_(start))
-        return rows
+            yield self._params.sub(start).cpu().numpy()
 
     def gradient(self, params: Vector, shard: Shard) -> Vector:
         """Return the gradient of the mean loss over all records of a shard, dropout off."""

@@ -54,8 +54,11 @@ class Trainer(Protocol):
         shards: Sequence[Shard],
         rngs: Sequence[Generator],
         trainable: NDArray[np.bool_] | None = None,
-    ) -> NDArray[np.float32]:
-        """Return one row w_k - w for each shard; coordinates outside `trainable` never move."""
+    ) -> Iterator[Vector]:
+        """Yield w_k - w of each shard, in order; coordinates outside `trainable` never move.
+
+        Whoever looks at one at a time never holds more than one.
+        """
         ...
 
     def gradient(self, params: Vector, shard: Shard) -> Vector:

@@ -150,10 +150,10 @@ def test_fixed_cohorts_refuse_a_participation_cap_that_binds() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"epsilon": -1.0}, "epsilon must be above 0, got -1"),
-        ({"epsilon": 0.0}, "epsilon must be above 0, got 0"),
+        ({"epsilon": -1.0}, "epsilon must be finite and above 0, got -1"),
+        ({"epsilon": 0.0}, "epsilon must be finite and above 0, got 0"),
         ({"epsilon": math.nan}, "epsilon must be"),
-        ({"noise_multiplier": 0.0}, "noise_multiplier must be in"),
+        ({"noise_multiplier": 0.0}, "noise_multiplier must be finite and above 0"),
         ({"noise_multiplier": 1.0, "delta": 1.0}, r"delta must be in \(0, 1\), got 1"),
         ({"noise_multiplier": 1.0, "sample_rate": 1.5}, r"sample_rate must be in \(0, 1\], got 1.5"),
         ({"noise_multiplier": 1.0, "rounds": 0}, "rounds must be in"),

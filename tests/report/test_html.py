@@ -12,7 +12,7 @@ from sottovoce.report import page, read_run, read_runs, write_html
 
 from .conftest import Maker
 
-HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'{{ 7*7 }}&amp;"
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'{{ 7919*7907 }}&amp;"
 
 
 class Elements(HTMLParser):
@@ -75,7 +75,7 @@ def test_hostile_names_are_words_and_nothing_else(make_run: Maker) -> None:
 
     assert Elements(text).tags == calm.tags
     ours = text.replace(get_plotlyjs(), "")
-    assert "<script>alert" not in ours and "<img" not in ours and not re.search(r"\b49\b", ours)
+    assert "<script>alert" not in ours and "<img" not in ours and "62615533" not in ours
     assert HOSTILE in " ".join(Elements(text).words)
 
 

@@ -26,7 +26,8 @@ def privacy(
     sampling: Annotated[str, typer.Option(help="poisson or fixed.")] = "poisson",
     accountant: Annotated[str, typer.Option(help="pld, rdp or moments.")] = "pld",
     max_participations: Annotated[int | None, typer.Option(help="Most rounds that one client takes part in.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a plot of epsilon over rounds.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a plot of epsilon over rounds, as a page.")] = None,
+    png: Annotated[Path | None, typer.Option(help="Write the same plot as a picture.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Reckon noise and both epsilons, against others and against the server."""
@@ -40,13 +41,9 @@ def privacy(
         "sampling": sampling,
         "accountant": accountant,
     }
-    if epsilon is not None and epsilon <= 0:
-        raise InputError(f"epsilon must be above 0, got {epsilon:g}")
-    if noise_multiplier is not None and noise_multiplier <= 0:
-        raise InputError(f"noise_multiplier must be above 0, got {noise_multiplier:g}")
     found = calculate(**keys, noise_multiplier=noise_multiplier, epsilon=epsilon, max_participations=max_participations)
-    if html is not None:
-        _plot(html, {**keys, "noise_multiplier": found["noise_multiplier"]}, found)
+    if html is not None or png is not None:
+        _plot({**keys, "noise_multiplier": found["noise_multiplier"]}, found, html, png)
     if as_json:
         put_json(found)
     else:
@@ -61,14 +58,20 @@ def _rate(text: str) -> float:
         raise InputError(f'--sample-rate must be a number or a fraction such as "1/60", got {text!r}') from None
 
 
-def _plot(path: Path, keys: dict[str, Any], found: dict[str, Any]) -> None:
+def _plot(keys: dict[str, Any], found: dict[str, Any], html: Path | None, png: Path | None) -> None:
     from sottovoce.privacy import curve
     from sottovoce.report.figures import epsilon_by_round
     from sottovoce.report.html import write_figure
+    from sottovoce.report.png import write_epsilon_png
 
     title = (
         f"noise multiplier {found['noise_multiplier']:.4g}, {found['sampling']} sampling at "
         f"{found['sample_rate']:.4g}, delta {found['delta']:g}, {found['accountant']} accountant"
     )
-    write_figure(epsilon_by_round(curve(**keys), title), path)
-    note(f"wrote {path}")
+    values = curve(**keys)
+    if html is not None:
+        write_figure(epsilon_by_round(values, title), html)
+        note(f"wrote {html}")
+    if png is not None:
+        write_epsilon_png(values, title, png)
+        note(f"wrote {png}")

@@ -34,7 +34,7 @@ def in_range(
     if above and below:
         return
     if high == math.inf:
-        rule = f"{'above' if open_low else 'at least'} {low:g}"
+        rule = f"{'finite and ' if open_high else ''}{'above' if open_low else 'at least'} {low:g}"
     elif low == -math.inf:
         rule = f"{'below' if open_high else 'at most'} {high:g}"
     else:

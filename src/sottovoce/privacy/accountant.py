@@ -30,6 +30,7 @@ FINE: Final = (
 )
 COARSE: Final = 12  # for searching
 MOMENT_ORDERS: Final = range(1, 33)
+CURVE_VALUES: Final = 500  # epsilons that are reckoned one by one
 MIN_NOISE: Final = 1e-2
 MAX_NOISE: Final = 1e5
 NEGLIGIBLE: Final = 1e-3  # of delta: a rarer truncation is charged to delta, a likelier one by its own distribution
@@ -87,13 +88,23 @@ def noise_multiplier(
         guess, slope = _search(target, lambda z: epsilon(make(z), delta=delta, accountant=accountant), 1.0, 1e-7)
     for _ in range(8):
         excess = math.log(max(epsilon(make(guess), delta=delta, accountant=accountant), 1e-300) / target)
-        if -5e-6 < excess <= 0 or guess <= MIN_NOISE:
+        if -5e-6 < excess <= 0 or guess <= MIN_NOISE and excess <= 0:
             return guess
         # Aim a hair below the target: the answer must not cost more than asked.
-        guess *= math.exp((excess + 2e-6) / slope)
+        guess = min(MAX_NOISE, max(MIN_NOISE, guess * math.exp(min(1.0, max(-1.0, (excess + 2e-6) / slope)))))
+    more = 1e-5
     while epsilon(make(guess), delta=delta, accountant=accountant) > target:
-        guess *= 1 + 1e-5
+        if guess >= MAX_NOISE:
+            raise _out_of_reach(target)
+        guess, more = min(MAX_NOISE, guess * (1 + more)), 2 * more
     return guess
+
+
+def _out_of_reach(target: float) -> PrivacyError:
+    return PrivacyError(
+        f"epsilon {target:g} is out of reach: not even a noise multiplier of {MAX_NOISE:g} is enough; "
+        "raise epsilon or delta, or run fewer rounds"
+    )
 
 
 def _search(target: float, cost: Callable[[float], float], guess: float, tolerance: float) -> tuple[float, float]:
@@ -112,10 +123,7 @@ def _search(target: float, cost: Callable[[float], float], guess: float, toleran
         if previous is not None and (abs(point[1]) < tolerance or high / low - 1 < 1e-9 if low else guess <= MIN_NOISE):
             return guess, slope
         if low > MAX_NOISE:
-            raise PrivacyError(
-                f"epsilon {target:g} is out of reach: not even a noise multiplier of {MAX_NOISE:g} is enough; "
-                "raise epsilon or delta, or run fewer rounds"
-            )
+            raise _out_of_reach(target)
         previous = point
         step = guess * math.exp(min(2.0, max(-2.0, point[1] / slope)))
         if not low < step < high:
@@ -127,18 +135,22 @@ def _search(target: float, cost: Callable[[float], float], guess: float, toleran
 def epsilons_by_round(
     before: Sequence[Event], each: Event, *, delta: float, accountant: Accountant = "pld"
 ) -> list[float]:
-    """Return epsilon after 1, 2, ... `each.rounds` rounds, with `before` spent already; quick, and never too small."""
+    """Return epsilon after 1, 2, ... `each.rounds` rounds, with `before` spent already; quick, and never too small.
+
+    Of very many rounds only some are reckoned; a round in between is said to cost what the next of those costs.
+    """
     last = epsilon([*before, each], delta=delta, accountant=accountant)
+    block = -(-each.rounds // CURVE_VALUES)
 
     def single(left: float, exact: bool) -> list[float]:
         if accountant == "pld" and each.sample_rate < 1:
-            return distributions.curve(tuple(before), each, left, exact)
-        steps = (replace(each, rounds=count) for count in range(1, each.rounds + 1))
+            return distributions.curve(tuple(before), each, block, left, exact)
+        steps = (replace(each, rounds=count + block) for count in range(0, each.rounds, block))
         return [_epsilon((*before, step), accountant, FINE, left, exact) for step in steps]
 
     curve = _at_slack([*before, each], delta, accountant, single)
     # More rounds never cost less, so the finer last value bounds them all.
-    return [min(value, last) for value in curve]
+    return [min(curve[round_ // block], last) for round_ in range(each.rounds)]
 
 
 def truncation_slack(event: Event) -> float:
@@ -224,9 +236,11 @@ def _renyi_orders() -> tuple[float, ...]:
 @lru_cache(maxsize=256)
 def _renyi(multiplier: float, sample_rate: float) -> tuple[float, ...]:
     """Return the Renyi divergences of one round, by dp-accounting."""
+    from absl import logging
     from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
     from dp_accounting.rdp import RdpAccountant
 
+    logging.set_verbosity(logging.ERROR)  # it tells of every order that it leaves out, which is never unsafe
     orders = _renyi_orders()
     account = RdpAccountant(orders)
     account.compose(PoissonSampledDpEvent(sample_rate, GaussianDpEvent(multiplier)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from sottovoce.core.errors import InputError
@@ -35,6 +36,9 @@ def calculate(
     _check(sample_rate, rounds, delta, sampling, accountant)
     if (noise_multiplier is None) == (epsilon is None):
         raise InputError("give either noise_multiplier or epsilon, not both and not neither")
+    for name, value in (("noise_multiplier", noise_multiplier), ("epsilon", epsilon)):
+        if value is not None:
+            in_range(name, value, low=0, open_low=True, high=math.inf, open_high=True)
     if noise_multiplier is not None:
         multiplier = noise_multiplier
     else:

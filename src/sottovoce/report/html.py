@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-import os
 import shlex
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sottovoce.core.errors import InputError
 from sottovoce.report.figures import FIGURES, legend
 from sottovoce.report.runs import Facts, Run, facts
+from sottovoce.report.save import save
 from sottovoce.report.tables import ADVERSARIES, Column, columns, notes
 from sottovoce.report.units import ABSENT, decimal, epsilon, human_bytes
 
@@ -21,26 +19,12 @@ __all__ = ["page", "write_figure", "write_html"]
 
 def write_html(runs: Sequence[Run], path: Path) -> None:
     """Write the report in one step: the old file or the whole new one, never a part."""
-    _write(page(runs), path)
+    save(page(runs).encode(), path, "--html")
 
 
 def write_figure(figure: Any, path: Path) -> None:
     """Write one figure as a page of its own that needs no network."""
-    _write(figure.to_html(include_plotlyjs=True, full_html=True), path)
-
-
-def _write(text: str, path: Path) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        if path.is_dir():
-            raise IsADirectoryError(None, "it is a folder")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            draft.unlink()
-        raise InputError(f"--html {path} cannot be written: {error.strerror}; choose another file") from None
+    save(figure.to_html(include_plotlyjs=True, full_html=True).encode(), path, "--html")
 
 
 def page(runs: Sequence[Run]) -> str:

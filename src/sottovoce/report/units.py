@@ -28,7 +28,7 @@ def human_bytes(value: Any) -> str:
         return ABSENT
     step = 0
     # 999.5 would be rounded up to four digits.
-    while abs(number) >= (1000 if step == 0 else 999.5) and step < len(_BYTES) - 1:
+    while abs(number) >= 999.5 and step < len(_BYTES) - 1:
         number, step = number / 1000, step + 1
     if step == 0:
         return f"{number:.3g} B" if number < 100 else f"{number:.0f} B"
@@ -121,6 +121,6 @@ def human_value(name: str, value: Any) -> str:
         return long if short.endswith(" B") else f"{short}  ({long})"
     if name == "seconds" or name.startswith("seconds_"):
         return human_seconds(value)
-    if isinstance(value, float) and ("accuracy" in name or "auroc" in name):
+    if isinstance(value, float) and ("accuracy" in name or "auroc" in name or "noise_multiplier" in name):
         return decimal(value)
     return count(value)

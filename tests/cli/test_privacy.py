@@ -1,0 +1,93 @@
+"""Ask the calculator as a privacy engineer does."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from .conftest import Shell
+
+PAPERS = ("privacy", "--sample-rate", "1/60", "--rounds", "200", "--delta", "1e-5")
+
+
+@pytest.mark.parametrize(("accountant", "noise"), [("pld", 1.2244), ("rdp", 1.3419), ("moments", 1.5406)])
+def test_epsilon_one_needs_the_known_noise(shell: Shell, accountant: str, noise: float) -> None:
+    told = shell(*PAPERS, "--epsilon", "1", "--accountant", accountant, "--json").json()
+
+    assert list(told) == [
+        "accountant",
+        "sampling",
+        "sample_rate",
+        "rounds",
+        "delta",
+        "noise_multiplier",
+        "epsilon",
+        "epsilon_server",
+        "max_participations",
+    ]
+    assert round(told["noise_multiplier"], 4) == pytest.approx(noise, abs=1e-4)
+    assert told["epsilon"] <= 1
+
+
+def test_fixed_size_sampling_is_charged_truthfully(shell: Shell) -> None:
+    told = shell(*PAPERS, "--noise-multiplier", "1.54", "--sampling", "fixed", "--json").json()
+
+    assert told["epsilon"] == pytest.approx(3.097, abs=5e-4)
+
+
+def test_people_read_all_digits_and_which_adversary_is_meant(shell: Shell) -> None:
+    outcome = shell(*PAPERS, "--epsilon", "1")
+
+    assert "1.2244" in outcome.out and "epsilon_server" in outcome.out
+    assert "against the server" in outcome.err
+
+
+def test_the_plot_is_a_page_a_picture_or_both(shell: Shell, here: Path) -> None:
+    outcome = shell(*PAPERS, "--epsilon", "1", "--html", "plots/epsilon.html", "--png", "plots/epsilon.png")
+
+    assert outcome.code == 0
+    assert "epsilon, all rounds so far" in (here / "plots/epsilon.html").read_text("utf-8")
+    picture = (here / "plots/epsilon.png").read_bytes()
+    assert picture.startswith(b"\x89PNG\r\n") and picture.endswith(b"IEND\xaeB`\x82")
+    width, height = struct.unpack(">II", picture[16:24])
+    assert width > height > 400
+    assert sorted(path.name for path in (here / "plots").iterdir()) == ["epsilon.html", "epsilon.png"]
+
+
+@pytest.mark.parametrize("option", ["--html", "--png"])
+def test_a_plot_that_cannot_be_written_is_said(shell: Shell, here: Path, option: str) -> None:
+    outcome = shell(*PAPERS, "--epsilon", "1", option, str(here))
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert f"{option} {here} cannot be written: it is a folder; choose another file" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--epsilon", "0"), "epsilon must be finite and above 0, got 0"),
+        (("--epsilon", "-1"), "epsilon must be finite and above 0, got -1"),
+        (("--noise-multiplier", "0"), "noise_multiplier must be finite and above 0, got 0"),
+        (("--epsilon", "1", "--noise-multiplier", "1"), "give either noise_multiplier or epsilon"),
+        ((), "give either noise_multiplier or epsilon"),
+        (("--epsilon", "1", "--delta", "0"), "delta must be in (0, 1), got 0"),
+        (("--epsilon", "1", "--delta", "1"), "delta must be"),
+        (("--epsilon", "1", "--rounds", "0"), "rounds must be in [1, 1e+07], got 0"),
+        (("--epsilon", "1", "--sample-rate", "2"), "sample_rate must be"),
+        (("--epsilon", "1", "--sample-rate", "1/0"), "--sample-rate must be a number or a fraction"),
+        (("--epsilon", "1", "--accountant", "plt"), "pld"),
+        (("--epsilon", "1", "--sampling", "poison"), "poisson"),
+        (("--epsilon", "nan"), "epsilon must be"),
+        (("--noise-multiplier", "nan"), "noise_multiplier must be"),
+        (("--epsilon", "inf"), "epsilon must be"),
+        (("--noise-multiplier", "inf"), "noise_multiplier must be"),
+    ],
+)
+def test_bad_input_is_one_clear_sentence(shell: Shell, arguments: tuple[str, ...], reason: str) -> None:
+    outcome = shell(*PAPERS, *arguments)
+
+    assert outcome.code in (2, 3)
+    assert outcome.out == "" and outcome.err.count("\n") == 1
+    assert reason in outcome.err

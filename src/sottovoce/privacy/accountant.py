@@ -88,7 +88,7 @@ def noise_multiplier(
         guess, slope = _search(target, lambda z: epsilon(make(z), delta=delta, accountant=accountant), 1.0, 1e-7)
     for _ in range(8):
         excess = math.log(max(epsilon(make(guess), delta=delta, accountant=accountant), 1e-300) / target)
-        if -5e-6 < excess <= 0 or guess <= MIN_NOISE and excess <= 0:
+        if -5e-6 < excess <= 0 or (guess <= MIN_NOISE and excess <= 0):
             return guess
         # Aim a hair below the target: the answer must not cost more than asked.
         guess = min(MAX_NOISE, max(MIN_NOISE, guess * math.exp(min(1.0, max(-1.0, (excess + 2e-6) / slope)))))

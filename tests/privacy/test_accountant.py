@@ -166,3 +166,32 @@ def test_fixed_cohorts_refuse_a_participation_cap_that_binds() -> None:
 def test_bad_input_is_one_clear_sentence(keys: dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=message):
         calculate(**{**PAPERS, **keys})
+
+
+def test_of_very_many_rounds_a_curve_is_reckoned_in_blocks_and_never_too_small() -> None:
+    keys = {"sample_rate": 1 / 60, "delta": 1e-5, "noise_multiplier": 4.0}
+
+    long, single = curve(rounds=1200, **keys), [calculate(rounds=count, **keys)["epsilon"] for count in (1, 700, 1200)]
+
+    assert len(long) == 1200 and long == sorted(long)
+    assert [low <= value <= 1.05 * low for low, value in zip(single[1:], (long[699], long[-1]), strict=True)] == [
+        True
+    ] * 2
+    assert long[0] >= single[0]
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp", "moments"])
+def test_an_epsilon_that_no_noise_reaches_is_refused_at_once(accountant: str) -> None:
+    with pytest.raises(PrivacyError, match="epsilon 1e-09 is out of reach"):
+        calculate(sample_rate=0.5, rounds=1000, delta=1e-8, epsilon=1e-9, accountant=accountant)
+
+
+@pytest.mark.parametrize("sample_rate", [1 / 60, 1e-6])
+def test_next_to_no_noise_costs_a_fortune_and_not_the_memory(sample_rate: float) -> None:
+    found = calculate(sample_rate=sample_rate, rounds=20, delta=1e-5, noise_multiplier=0.01)
+
+    assert found["epsilon"] > 4000
+
+
+def test_a_single_round_may_cost_nothing_when_delta_covers_the_chance_to_be_drawn() -> None:
+    assert calculate(sample_rate=1e-6, rounds=1, delta=1e-5, epsilon=0.01)["epsilon"] == 0

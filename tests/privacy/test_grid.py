@@ -102,3 +102,19 @@ def test_colluders_must_leave_somebody() -> None:
         Shares(2 / 3, 5, 4, 100)
     with pytest.raises(InputError, match="threshold must be in"):
         Shares(0.2, 0, 1, 10)
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ({"noise_multiplier": 3000.0, "length": 9610}, "too wide for the exact sampler; raise epsilon or cohort_floor"),
+        (
+            {"noise_multiplier": 0.3, "length": 9610, "max_slack": 1e-50},
+            "too far from a Gaussian at so large an epsilon",
+        ),
+        ({"noise_multiplier": 1e-4, "length": 10}, "it would wrap; lower the cohort cap"),
+    ],
+)
+def test_what_no_grid_can_do_is_refused_with_the_reason(keys: dict[str, float], reason: str) -> None:
+    with pytest.raises(PrivacyError, match=reason):
+        solve_grid(**{"shares": everyone(200), **keys})

@@ -10,6 +10,7 @@ from sottovoce.core.errors import PrivacyError
 from sottovoce.core.validate import in_range
 from sottovoce.privacy.lattice import ROUNDING, rounding_slack, sum_slack
 from sottovoce.privacy.shares import Shares
+from sottovoce.privacy.table import can_tabulate
 
 __all__ = ["Form", "Grid", "solve_grid"]
 
@@ -58,13 +59,22 @@ def solve_grid(
     in_range("length", length, low=1)
     if bits is not None:
         in_range("bits", bits, low=2, high=MAX_BITS)
+    reason = "it would wrap; lower the cohort cap"
     for width in [bits] if bits is not None else range(2, MAX_BITS + 1):
         room = 2.0 ** (width - 1) - 1
         finest = _finest(noise_multiplier, shares, length, form, room, step_one)
         if finest is None:
             continue
         grid = _grid(noise_multiplier, finest, shares, length, form, width)
-        if grid.slack <= max_slack and grid.precision <= PRECISIONS[-1]:
+        if grid.slack > max_slack:
+            reason = (
+                "the noise of that grid is too far from a Gaussian at so large an epsilon; lower it, or raise the noise"
+            )
+        elif grid.precision > PRECISIONS[-1]:
+            reason = "messages would round to nothing; lower the noise, or send fewer values"
+        elif not can_tabulate(grid.variance / shares.floor, 1 << grid.precision):
+            reason = "the noise is too wide for the exact sampler; raise epsilon or cohort_floor"
+        else:
             return grid
     if bits is not None:
         raise PrivacyError(
@@ -72,8 +82,8 @@ def solve_grid(
             f"got {bits}; leave bits out and they are solved for"
         )
     raise PrivacyError(
-        f"no modulus up to 2^{MAX_BITS} holds the sum of {shares.cap} messages of {length} values at noise multiplier "
-        f"{noise_multiplier:.4g}; lower the cohort cap or raise the noise"
+        f"no grid of up to {MAX_BITS} bits serves the sum of {shares.cap} messages of {length} values at noise "
+        f"multiplier {noise_multiplier:.4g}: {reason}"
     )
 
 

@@ -67,7 +67,7 @@ class Request:
         in_range("length", self.length, low=1)
         in_range("delta", self.delta, low=0, high=1, open_low=True, open_high=True)
         if self.epsilon is not None:
-            in_range("epsilon", self.epsilon, low=0, open_low=True, high=1e4)
+            in_range("epsilon", self.epsilon, low=1e-3, high=1e4)
         if self.noise_multiplier is not None:
             in_range("noise_multiplier", self.noise_multiplier, low=0.01, high=1e5)
         one_of("sampling", self.sampling, SAMPLINGS)

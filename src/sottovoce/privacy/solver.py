@@ -16,6 +16,7 @@ from sottovoce.privacy.shares import Shares
 __all__ = ["accounted_delta", "affordable_rounds", "cohort_cap", "events_of", "request_grid"]
 
 RESERVE: Final = 1e-5  # of delta, kept for the lattice slack and for caps that nobody reaches
+USUAL_EPSILON: Final = 5.0
 RARE_CUT: Final = 1e-4  # of delta: what cutting Poisson cohorts at the default cap may cost
 
 
@@ -44,9 +45,20 @@ def cohort_cap(request: Request) -> int:
         return request.cohort_size
     if request.cohort_cap is not None:
         return min(request.clients, request.cohort_cap)
-    worst = math.exp(min(700.0, request.epsilon if request.epsilon is not None else 5.0))
-    tail = RARE_CUT * request.delta / (request.rounds * (1 + worst))
+    tail = RARE_CUT * request.delta / (request.rounds * (1 + math.exp(min(700.0, _likely_epsilon(request)))))
     return max(1, upper_quantile(tail, request.clients, request.sample_rate))
+
+
+def _likely_epsilon(request: Request) -> float:
+    """Return about what the run may cost, before anybody cuts a cohort."""
+    if request.epsilon is not None or request.noise_multiplier is None:
+        return request.epsilon or USUAL_EPSILON
+    events = [
+        *request.spent,
+        Event(noise_multiplier=request.noise_multiplier, sample_rate=request.sample_rate, rounds=request.rounds),
+    ]
+    cost = accounts.epsilon(events, delta=accounted_delta(request) * (1 - 2 * RARE_CUT), accountant=request.accountant)
+    return max(USUAL_EPSILON, cost)
 
 
 def affordable_rounds(request: Request, shares: Shares, noise: float) -> int:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError
 
-__all__ = ["Tables", "centred_tables", "fraction_tables", "gaussian_weights"]
+__all__ = ["Tables", "can_tabulate", "centred_tables", "fraction_tables", "gaussian_weights"]
 
 WORK_BITS: Final = 320  # of the fixed-point weights; each of at most 2^24 steps loses one unit in the last place
 THRESHOLD_BITS: Final = 128
@@ -93,6 +93,11 @@ def centred_tables(variance: Fraction, centres: tuple[Fraction, ...]) -> Tables:
             ]
         )
     return _tables(rows, -reach)
+
+
+def can_tabulate(variance: float, rows: int) -> bool:
+    """Tell whether `rows` centres of this variance fit into tables."""
+    return rows * (2 * (float(REACH) * variance**0.5 + 2) + 1) <= MAX_ENTRIES
 
 
 def gaussian_weights(rate: Fraction, count: int) -> list[int]:

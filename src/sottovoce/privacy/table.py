@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate
-from math import ceil, isqrt
+from math import ceil, isqrt, sqrt
 from typing import Final
 
 import numpy as np
@@ -97,7 +97,7 @@ def centred_tables(variance: Fraction, centres: tuple[Fraction, ...]) -> Tables:
 
 def can_tabulate(variance: float, rows: int) -> bool:
     """Tell whether `rows` centres of this variance fit into tables."""
-    return rows * (2 * (float(REACH) * variance**0.5 + 2) + 1) <= MAX_ENTRIES
+    return rows * (2 * (float(REACH) * sqrt(variance) + 2) + 1) <= MAX_ENTRIES
 
 
 def gaussian_weights(rate: Fraction, count: int) -> list[int]:

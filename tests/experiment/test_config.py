@@ -96,3 +96,9 @@ def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="cannot be read"):
         load(tmp_path / "binary.toml")
+
+
+@pytest.mark.parametrize("entry", [[7, 1, "mask"], [-1, 1, "mask"], [1, -1, "mask"]])
+def test_a_client_that_could_never_leave_is_said(entry: list[Any]) -> None:
+    with pytest.raises(InputError, match=r"\[devices\] leave .* never happens: rounds are 1 to 6"):
+        parse({"experiment": {"rounds": 6}, "devices": {"leave": [entry]}})

@@ -324,7 +324,7 @@ def digit_shards(clients: int) -> Iterator[Shard]:
 @pytest.mark.parametrize("name", ["cnn", "mlp", "logistic"])
 def test_updates_are_as_close_to_float64_as_those_of_torch(name: str, kept: float | None) -> None:
     network = zoo(name, (8, 8, 1), 10)
-    compare_with_torch(network, list(digit_shards(40)), kept)
+    compare_with_torch(network, list(digit_shards(100)), kept)
 
 
 def compare_with_torch(network: Network, shards: list[Shard], kept: float | None) -> None:

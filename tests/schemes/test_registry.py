@@ -57,9 +57,9 @@ def test_defaults_are_those_of_the_papers() -> None:
         ("fl-cs", {"chunks": 1.5}, "fl-cs: chunks must be a whole number or left out, got 1.5"),
         ("fl-cs", {"chunks": 0}, "chunks must be at least 1, got 0"),
         ("fl-cs", {"momentum": 1}, "momentum must be in [0, 1), got 1"),
-        ("fl-cs", {"l1": 0}, "l1 must be above 0, got 0"),
-        ("fl-sign", {"server_lr": -1}, "server_lr must be above 0, got -1"),
-        ("sign-sgd", {"server_lr": math.inf}, "server_lr must be above 0, got inf"),
+        ("fl-cs", {"l1": 0}, "l1 must be finite and above 0, got 0"),
+        ("fl-sign", {"server_lr": -1}, "server_lr must be finite and above 0, got -1"),
+        ("sign-sgd", {"server_lr": math.inf}, "server_lr must be finite and above 0, got inf"),
     ],
 )
 def test_bad_names_and_keys_are_refused_in_one_sentence(name: str, keys: dict[str, Any], message: str) -> None:

@@ -125,6 +125,12 @@ class Experiment(Table):
             leave = tuple((int(round_), int(client), str(phase)) for round_, client, phase in table.leave)
         except (ValueError, TypeError):
             raise ValueError(f"[devices] leave wants [round, client, phase] triples, got {table.leave}") from None
+        for round_, client, phase in leave:
+            if not 0 <= round_ <= self.experiment.rounds or client < 0:
+                raise ValueError(
+                    f"[devices] leave [{round_}, {client}, {phase!r}] never happens: rounds are 1 to "
+                    f"{self.experiment.rounds} (0 is the vote), and clients are numbered from 0"
+                )
         return Dropout(chances, leave)
 
     def make_scheme(self) -> Scheme:

@@ -217,7 +217,8 @@ def _gaussian(multiplier: float, delta: float, accountant: Accountant) -> float:
     if accountant == "pld":
         from dp_accounting import get_epsilon_gaussian
 
-        return float(get_epsilon_gaussian(multiplier, delta))
+        with np.errstate(divide="ignore"):  # it takes the logarithm of a zero where nothing is left to pay
+            return float(get_epsilon_gaussian(multiplier, delta))
     if accountant == "rdp":
         from dp_accounting.rdp import compute_epsilon
 

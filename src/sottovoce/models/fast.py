@@ -2,7 +2,7 @@
 
 `FastTrainer` computes what `TorchTrainer` computes, on the same batches, for networks of convolutions (stride 1),
 max-pool 2, ReLU and dense layers under plain SGD. The work is done by `kernels.c`, whose first comment says where the
-time is saved. This file checks and prepares: it describes the network to the kernels, chooses how each layer learns,
+time is saved. `kernels.py` describes the network to them. This file checks and prepares, chooses how each layer learns,
 and owns the memory.
 
 How a layer learns is chosen from its own shape, the mask and the client's batch size, never from the other clients of
@@ -15,14 +15,10 @@ a call, so that a client's update has the same bits in any company:
 
 from __future__ import annotations
 
-import ctypes
 import math
 import weakref
 from collections.abc import Iterator, Sequence
-from functools import cache
-from importlib.util import find_spec
 from itertools import groupby
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -31,13 +27,13 @@ from numpy.typing import NDArray
 
 from sottovoce.core.errors import DataError, InputError
 from sottovoce.core.vectors import Vector
-from sottovoce.models.network import Conv2d, Flatten, Linear, MaxPool, Network, Shape
+from sottovoce.models.kernels import Job, Layer, kernels, layers_of, unavailable
+from sottovoce.models.network import Network, Shape
 from sottovoce.models.trainer import LocalTraining, Shard, batches
 
 __all__ = ["FastTrainer", "unavailable", "unsupported"]
 
 _DIRECT, _LOW_RANK, _SPARSE = range(3)
-_MAX_LAYERS: Final = 32  # as in kernels.c
 _CLIENTS: Final = 10  # that share each product with the first weights; more gain nothing and cost memory
 _WORKSPACE: Final = 128 * 2**20  # bytes; fewer clients share when they would need more
 _RECORDS: Final = 96  # evaluated at once
@@ -49,34 +45,6 @@ _SPARSE_CONV_BELOW: Final = 0.03  # a convolution's own gradient already skips z
 _Spare = TypeVar("_Spare", bytearray, NDArray[np.uint8])
 
 
-class _Layer(ctypes.Structure):
-    """Mirror `Layer` of kernels.c."""
-
-    _fields_ = (
-        *((name, ctypes.c_int32) for name in ("conv", "inputs", "outputs", "relu")),
-        *((name, ctypes.c_int32) for name in ("height", "width", "kernel", "pad_before", "pad_total", "pool")),
-        *((name, ctypes.c_int32) for name in ("mode", "reserved")),
-        *((name, ctypes.c_int64) for name in ("weight", "bias", "kept")),
-    )
-
-
-class _Job(ctypes.Structure):
-    """Mirror `Job` of kernels.c."""
-
-    _fields_ = (
-        *((name, ctypes.c_int32) for name in ("layers", "steps", "chunk", "batch")),
-        *((name, ctypes.c_int32) for name in ("bytes", "binary", "training", "lowest")),
-        *((name, ctypes.c_float) for name in ("scale", "lr")),
-        ("layer", _Layer * _MAX_LAYERS),
-    )
-
-
-def unavailable() -> str | None:
-    """Return why the kernels cannot run on this machine, or None."""
-    library = _library()
-    return library if isinstance(library, str) else None
-
-
 def unsupported(network: Network, training: LocalTraining) -> str | None:
     """Return why the fast path cannot train this network this way, naming the layer or the option, or None."""
     if training.optimizer != "sgd":
@@ -84,7 +52,7 @@ def unsupported(network: Network, training: LocalTraining) -> str | None:
     if training.momentum:
         return f"the fast trainer knows plain SGD, not momentum {training.momentum:g}"
     try:
-        _layers(network)
+        layers_of(network)
     except InputError as error:
         return str(error)
     return unavailable()
@@ -99,8 +67,8 @@ class FastTrainer:
             raise InputError(f"{network.name}: {reason}; use trainer 'torch'")
         self.network = network
         self.training = training
-        self._kernels = _kernels()
-        self._layers = _layers(network)
+        self._kernels = kernels()
+        self._layers = layers_of(network)
         self._packed: tuple[Vector, NDArray[np.uint8]] | None = None
         self._spare_rows: list[bytearray] = []
         self._spare_rooms: list[NDArray[np.uint8]] = []
@@ -190,7 +158,7 @@ class FastTrainer:
 
     def _train_chunk(
         self,
-        job: _Job,
+        job: Job,
         packed: NDArray[np.uint8],
         clients: list[_Work],
         mask: int | None,
@@ -219,7 +187,7 @@ class FastTrainer:
 
     def _update(
         self,
-        job: _Job,
+        job: Job,
         packed: NDArray[np.uint8],
         number: int,
         batch: int,
@@ -240,9 +208,9 @@ class FastTrainer:
         steps: int = 1,
         lr: float = 0.0,
         kept: Sequence[int | None] = (),
-    ) -> _Job:
+    ) -> Job:
         """Describe a piece of work; without modes it is an evaluation."""
-        job = _Job(layers=len(self._layers), steps=steps, chunk=1, batch=batch, bytes=raw, lr=lr)
+        job = Job(layers=len(self._layers), steps=steps, chunk=1, batch=batch, bytes=raw, lr=lr)
         job.binary, job.training, job.scale = self.network.binary, bool(modes), self.network.input_scale
         for number, layer in enumerate(self._layers):
             job.layer[number] = layer
@@ -278,7 +246,7 @@ class FastTrainer:
         weakref.finalize(row, _give_back, self._spare_rows, memory).atexit = False
         return row[:]
 
-    def _workspace(self, job: _Job, mask: int | None) -> NDArray[np.uint8]:
+    def _workspace(self, job: Job, mask: int | None) -> NDArray[np.uint8]:
         size = self._kernels.sottovoce_workspace_size(job, mask)
         spare = _take(self._spare_rooms, size)
         return _room(size) if spare is None else spare
@@ -312,7 +280,7 @@ class _Work:
         self.share = 1 / self.batch if share is None else share
 
 
-def _mode(layer: _Layer, rank: int, kept: int | None) -> int:
+def _mode(layer: Layer, rank: int, kept: int | None) -> int:
     """Choose how a layer learns; `rank` counts the records of all steps."""
     inputs = layer.inputs * layer.kernel**2
     size = inputs * layer.outputs
@@ -323,58 +291,6 @@ def _mode(layer: _Layer, rank: int, kept: int | None) -> int:
         return _DIRECT
     # Corrections for the steps so far grow with their number and at some point cost more than new weights do.
     return _LOW_RANK if rank * (inputs + layer.outputs) <= 2 * size else _DIRECT
-
-
-def _layers(network: Network) -> list[_Layer]:
-    """Describe the network to the kernels: each convolution with the pool that follows it, each dense layer."""
-    found: list[_Layer] = []
-    poolable = False
-    for number, layer in enumerate(network.layers):
-        shape = network.shapes[number]
-        where = f"layer {number} ({type(layer).__name__})"
-        if isinstance(layer, Conv2d):
-            if layer.stride != 1:
-                raise InputError(f"{where}: the fast trainer knows stride 1, not {layer.stride}")
-            found.append(_convolution(layer, shape, network, number))
-        elif isinstance(layer, Linear):
-            found.append(
-                _Layer(inputs=shape[0], outputs=layer.units, relu=layer.relu, kernel=1, **_spans(network, number))
-            )
-        elif isinstance(layer, MaxPool):
-            if layer.size != 2 or not poolable:
-                raise InputError(f"{where}: the fast trainer pools 2 x 2, straight after a convolution")
-            found[-1].pool = 2
-        elif not isinstance(layer, Flatten):
-            raise InputError(f"{where} is not known to the fast trainer")
-        poolable = isinstance(layer, Conv2d)
-    if not found or found[-1].conv or found[-1].relu:
-        raise InputError(f"layer {len(network.layers) - 1}: the fast trainer ends with a Linear layer without ReLU")
-    if len(found) > _MAX_LAYERS:
-        raise InputError(f"the fast trainer knows up to {_MAX_LAYERS} layers with weights, got {len(found)}")
-    return found
-
-
-def _convolution(layer: Conv2d, shape: Shape, network: Network, number: int) -> _Layer:
-    height, width, channels = shape
-    before, after = layer.pads(height)
-    return _Layer(
-        conv=True,
-        inputs=channels,
-        outputs=layer.filters,
-        relu=layer.relu,
-        height=height,
-        width=width,
-        kernel=layer.kernel,
-        pad_before=before,
-        pad_total=before + after,
-        pool=1,
-        **_spans(network, number),
-    )
-
-
-def _spans(network: Network, number: int) -> dict[str, int]:
-    layout = network.layout
-    return {name: layout.span(f"{number}.{tensor}").start for name, tensor in (("weight", "kernel"), ("bias", "bias"))}
 
 
 def _count(shard: Shard) -> int:
@@ -424,40 +340,3 @@ def _place(array: NDArray[Any]) -> int:
 
 def _places(arrays: list[NDArray[Any]]) -> NDArray[np.uintp]:
     return np.array([array.ctypes.data for array in arrays], np.uintp)
-
-
-@cache
-def _library() -> ctypes.CDLL | str:
-    """Load the kernels, or say why not."""
-    spec = find_spec("sottovoce.models._kernels")
-    if spec is None or spec.origin is None:
-        return "the kernels were not built: no C compiler when sottovoce was installed"
-    try:
-        library = ctypes.CDLL(spec.origin)
-    except OSError as error:
-        return f"{Path(spec.origin).name} does not load: {error}"
-    if not library.sottovoce_supported():
-        return "the processor has no AVX2 and FMA"
-    if not hasattr(library, "sottovoce_train") or library.sottovoce_job_size() != ctypes.sizeof(_Job):
-        return f"{Path(spec.origin).name} was built from other sources; install sottovoce again"
-    job, place, number = ctypes.POINTER(_Job), ctypes.c_void_p, ctypes.c_int32
-    library.sottovoce_packed_size.argtypes = (job,)
-    library.sottovoce_packed_size.restype = ctypes.c_int64
-    library.sottovoce_workspace_size.argtypes = (job, place)
-    library.sottovoce_workspace_size.restype = ctypes.c_int64
-    library.sottovoce_pack.argtypes = (job, place, place)
-    library.sottovoce_pack.restype = None
-    library.sottovoce_train.argtypes = (job, *[place] * 8)
-    library.sottovoce_train.restype = None
-    library.sottovoce_update.argtypes = (job, place, place, number, number, place, place)
-    library.sottovoce_update.restype = None
-    library.sottovoce_scores.argtypes = (job, place, ctypes.c_int64, place, place, place)
-    library.sottovoce_scores.restype = None
-    return library
-
-
-def _kernels() -> ctypes.CDLL:
-    library = _library()
-    if isinstance(library, str):
-        raise InputError(f"the fast trainer is not available: {library}")
-    return library

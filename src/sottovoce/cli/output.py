@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["ReaderGone", "note", "put", "put_json", "put_tables", "width"]
+__all__ = ["ReaderGone", "note", "put", "put_json", "put_tables", "waiting", "width"]
 
 _PIPE_WIDTH = 240  # what is not a terminal need not fold
 
@@ -60,6 +62,26 @@ def note(text: str) -> None:
     """Write a line to stderr; if nobody reads it, go on without."""
     with suppress(OSError, ValueError):
         print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Say on stderr that work goes on, after two seconds and then every ten."""
+    over, began = threading.Event(), time.monotonic()
+
+    def tell() -> None:
+        pause = 2.0
+        while not over.wait(pause):
+            note(f"{what}, {time.monotonic() - began:.0f} s so far")
+            pause = 10.0
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        over.set()
+        teller.join()
 
 
 def _plain(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sottovoce.cli.options import AsJson, Changes, ExperimentFile
-from sottovoce.cli.output import put_json, put_tables
+from sottovoce.cli.output import put_json, put_tables, waiting
 
 __all__ = ["EXAMPLE", "plan"]
 
@@ -16,7 +16,9 @@ def plan(file: ExperimentFile, changes: Changes = None, as_json: AsJson = False)
     from sottovoce.experiment.plan import plan as reckon
     from sottovoce.report.tables import grouped
 
-    costs = reckon(load(file, changes or []))
+    experiment = load(file, changes or [])
+    with waiting("playing one round to measure it"):
+        costs = reckon(experiment)
     if as_json:
         put_json(costs)
     else:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from sottovoce.cli.options import AsJson
-from sottovoce.cli.output import note, put_json, put_tables
+from sottovoce.cli.output import note, put_json, put_tables, waiting
 from sottovoce.core.errors import InputError
 
 __all__ = ["EXAMPLE", "privacy"]
@@ -41,9 +41,12 @@ def privacy(
         "sampling": sampling,
         "accountant": accountant,
     }
-    found = calculate(**keys, noise_multiplier=noise_multiplier, epsilon=epsilon, max_participations=max_participations)
-    if html is not None or png is not None:
-        _plot({**keys, "noise_multiplier": found["noise_multiplier"]}, found, html, png)
+    with waiting("reckoning epsilon"):
+        found = calculate(
+            **keys, noise_multiplier=noise_multiplier, epsilon=epsilon, max_participations=max_participations
+        )
+        if html is not None or png is not None:
+            _plot({**keys, "noise_multiplier": found["noise_multiplier"]}, found, html, png)
     if as_json:
         put_json(found)
     else:

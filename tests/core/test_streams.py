@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sottovoce.core.errors import InputError
-from sottovoce.core.streams import Purpose, Streams
+from sottovoce.core.streams import Purpose, Seeds, Streams
 
 paths = st.lists(st.integers(0, 2**40), max_size=4).map(tuple)
 
@@ -39,3 +39,16 @@ def test_keys_have_the_size_asked_for() -> None:
 def test_a_negative_seed_is_refused() -> None:
     with pytest.raises(InputError, match="seed must be at least 0, got -1"):
         Streams(-1)
+
+
+@given(seed=st.integers(0, 2**63 - 1), client=st.integers(0, 2**40))
+def test_every_owner_of_randomness_has_a_seed_of_its_own(seed: int, client: int) -> None:
+    seeds = Seeds(seed)
+    owners = [seeds.public, seeds.server, seeds.world, seeds.client(client), seeds.client(client + 1)]
+
+    assert len({owner.seed for owner in owners} | {seed}) == 6
+
+
+def test_the_public_seed_fits_the_set_up_and_the_others_are_too_long_to_guess() -> None:
+    assert Seeds(1).public.seed < 2**64
+    assert min(Seeds(seed).server.seed.bit_length() for seed in range(20)) > 200

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import SottovoceError, WireError
-from sottovoce.core.streams import Streams
+from sottovoce.core.streams import Seeds
 from sottovoce.experiment.assemble import assemble
 from sottovoce.experiment.build import Assembly
 from sottovoce.experiment.config import Experiment
@@ -63,7 +63,7 @@ class Hand:
     def __post_init__(self) -> None:
         self._worker = Worker(self.assembly.blueprint(), self.assembly.arrays())
         self._dropout = self.assembly.experiment.make_dropout()
-        self._streams = Streams(self.assembly.streams.seed)
+        self._streams = Seeds(self.assembly.seeds.seed).world
 
     def enrol(self, scheme: Any, setup: bytes, coding: Any, *, private: bool, memory: Any) -> None:
         self._worker.enrol(scheme, setup, coding, private, memory)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sottovoce.core import wire
 from sottovoce.core.errors import InputError, RunError
-from sottovoce.core.streams import Streams
+from sottovoce.core.streams import Seeds
 from sottovoce.federation.coding import BallotGrid, Clear, Coding, Grid, Opened, Private, Terms
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.schemes.ballots import expand, pack_signs
@@ -111,7 +111,7 @@ def test_a_value_outside_the_grid_is_refused_with_a_way_out(bad: float) -> None:
 
 def test_grid_words_are_what_travels() -> None:
     message = messages(1)[0]
-    for coding in (Grid(LENGTH, 10, 4.0), Private(plan(), Streams(1))):
+    for coding in (Grid(LENGTH, 10, 4.0), Private(plan(), Seeds(1))):
         sent = wire.unpack(coding.payload(message, TERMS, 1, 0), length=LENGTH, bits=coding.bits)
 
         assert np.array_equal(sent, coding.words(message, TERMS, 1, 0))
@@ -121,7 +121,7 @@ def test_grid_words_are_what_travels() -> None:
 def test_a_private_sum_is_the_sum_of_clipped_messages_and_noise() -> None:
     """Stray at most 7 standard deviations in any of 40 coordinates: a false alarm of 1e-10."""
     sent = messages(5, largest=0.01)
-    private = Private(plan(), Streams(1))
+    private = Private(plan(), Seeds(1))
 
     error = summed(private, sent).values - sent.sum(axis=0)
 
@@ -129,7 +129,7 @@ def test_a_private_sum_is_the_sum_of_clipped_messages_and_noise() -> None:
 
 
 def test_private_words_depend_on_round_and_client_and_repeat_for_both() -> None:
-    private = Private(plan(), Streams(1))
+    private = Private(plan(), Seeds(1))
     message = messages(1)[0]
 
     first = private.words(message, TERMS, 1, 0)
@@ -137,12 +137,12 @@ def test_private_words_depend_on_round_and_client_and_repeat_for_both() -> None:
     assert np.array_equal(first, private.words(message, TERMS, 1, 0))
     assert not np.array_equal(first, private.words(message, TERMS, 2, 0))
     assert not np.array_equal(first, private.words(message, TERMS, 1, 1))
-    assert not np.array_equal(first, Private(private.plan, Streams(2)).words(message, TERMS, 1, 0))
+    assert not np.array_equal(first, Private(private.plan, Seeds(2)).words(message, TERMS, 1, 0))
 
 
 def test_private_ballots_travel_in_few_bits_and_come_back_as_a_sum_of_signs() -> None:
     """Stray at most 7 standard deviations, as above."""
-    private = Private(plan(form="ballots", clip_norm=0.0), Streams(1))
+    private = Private(plan(form="ballots", clip_norm=0.0), Seeds(1))
     sent = ballots(5)
     truth = np.sum([expand(ballot, LENGTH) for ballot in sent], axis=0)
 
@@ -156,16 +156,16 @@ def test_a_private_message_that_is_not_finite_is_that_clients_failure(bad: float
     message[0] = bad
 
     with pytest.raises(RunError, match="1 of 40 values that are not finite"):
-        Private(plan(), Streams(1)).words(message, TERMS, 1, 0)
+        Private(plan(), Seeds(1)).words(message, TERMS, 1, 0)
 
 
 def test_too_few_messages_for_the_noise_open_nothing() -> None:
     with pytest.raises(RunError, match="round 1: 4 messages, but the noise was shared among at least 5"):
-        summed(Private(plan(), Streams(1)), messages(4))
+        summed(Private(plan(), Seeds(1)), messages(4))
 
 
 def test_adaptive_clipping_sends_one_word_more_and_moves_the_clip_norm() -> None:
-    private = Private(plan(clipping="adaptive", clip_norm=1.0, count_stddev=0.6), Streams(1))
+    private = Private(plan(clipping="adaptive", clip_norm=1.0, count_stddev=0.6), Seeds(1))
     tiny = [np.full(LENGTH, 1e-6, np.float32)] * 5
 
     opened = summed(private, tiny, Terms(5, 0.5))
@@ -176,7 +176,7 @@ def test_adaptive_clipping_sends_one_word_more_and_moves_the_clip_norm() -> None
 
 
 def test_the_continuous_gaussian_travels_as_floats_and_cannot_be_masked() -> None:
-    private = Private(plan(mechanism="gaussian"), Streams(1))
+    private = Private(plan(mechanism="gaussian"), Seeds(1))
     sent = messages(5, largest=0.01)
 
     assert np.abs(summed(private, sent).values - sent.sum(axis=0)).max() < 7 * private.plan.stddev()

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import PrivacyError, RunError
-from sottovoce.core.streams import Streams
+from sottovoce.core.streams import Seeds
 from sottovoce.federation.coding import Clear, Coding, Opened, Private, Terms
 from sottovoce.federation.cohort import Cohort
 from sottovoce.federation.optimise import ServerStep
@@ -32,7 +32,7 @@ def plain(rate: str = "1/2", **keys: Any) -> tuple[Server, Coding]:
     cohort = Cohort(CLIENTS, Fraction(rate))
     coding = Clear("floats", DIM, cohort.most)
     aggregator = Direct(coding, lambda asked: min(asked, 1))
-    return Server(make("fl-std").bind(DIM), cohort, aggregator, Streams(1), **keys), coding
+    return Server(make("fl-std").bind(DIM), cohort, aggregator, Seeds(1).server, **keys), coding
 
 
 def private(rate: str = "1/2", **keys: Any) -> tuple[Server, Private]:
@@ -50,9 +50,9 @@ def private(rate: str = "1/2", **keys: Any) -> tuple[Server, Private]:
             **keys,
         }
     )
-    coding = Private(plan, Streams(1))
+    coding = Private(plan, Seeds(1))
     server = Server(
-        make("fl-std").bind(DIM), cohort, Direct(coding, plan.shares.survivors), Streams(1), ServerStep(), plan
+        make("fl-std").bind(DIM), cohort, Direct(coding, plan.shares.survivors), Seeds(1).server, ServerStep(), plan
     )
     return server, coding
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sottovoce.core.errors import InputError, SecAggError
-from sottovoce.core.streams import Streams
+from sottovoce.core.streams import Seeds
 from sottovoce.experiment.assemble import assemble
 from sottovoce.federation.coding import Terms
 from sottovoce.federation.round import Reply, server_round
@@ -209,14 +209,14 @@ def test_keys_come_from_the_registry_and_never_from_the_announcement() -> None:
     assert isinstance(secure, Secure)
     payload = announce(secure.session(1, [0, 1, 2, 8]), b"down")
 
-    session, down = read_announcement(payload, Registry(Streams(1), 9))
+    session, down = read_announcement(payload, Registry(Seeds(1), 9))
 
     assert down == b"down"
-    assert session.keys == {client: Registry(Streams(1), 9)[client] for client in (0, 1, 2, 8)}
+    assert session.keys == {client: Registry(Seeds(1), 9)[client] for client in (0, 1, 2, 8)}
     with pytest.raises(SecAggError, match="client 8 has no registered key"):
-        read_announcement(payload, Registry(Streams(1), 8))
+        read_announcement(payload, Registry(Seeds(1), 8))
     with pytest.raises(SecAggError, match="truncated"):
-        read_announcement(payload[:20], Registry(Streams(1), 9))
+        read_announcement(payload[:20], Registry(Seeds(1), 9))
 
 
 @pytest.mark.parametrize("secure", ["ideal", "real"])

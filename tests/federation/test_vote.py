@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import RunError
-from sottovoce.core.streams import Streams
+from sottovoce.core.streams import Seeds
 from sottovoce.federation.coding import Private
 from sottovoce.federation.cohort import Cohort
 from sottovoce.federation.round import LEFT, Direct, Request, Server
@@ -26,12 +26,12 @@ START = np.zeros(DIM, np.float32)
 def voting(charge: Callable[[int], None] = lambda round_: None, noise: float = 0.5) -> tuple[Server, Private]:
     keys: dict[str, Any] = {"clients": CLIENTS, "sample_rate": 0.5, "delta": 1e-2, "accountant": "rdp"}
     plan, _ = vote_plan(kept=KEPT, noise_multiplier=noise, length=DIM, **keys)
-    coding = Private(plan, Streams(1))
+    coding = Private(plan, Seeds(1))
     server = Server(
         Vote(kept=KEPT, training=LocalTraining()).bind(DIM, start=START),
         Cohort(CLIENTS, Fraction(1, 2)),
         Direct(coding, plan.shares.survivors),
-        Streams(1),
+        Seeds(1).server,
         plan=plan,
         spend=charge,
     )

@@ -17,7 +17,7 @@ from scipy.stats import chi2
 from tests.federation.driven import drive, sending
 
 from sottovoce.core.errors import RunError
-from sottovoce.core.streams import Purpose, Streams
+from sottovoce.core.streams import Purpose, Seeds, Streams
 from sottovoce.federation.coding import Private
 from sottovoce.federation.cohort import Cohort
 from sottovoce.federation.round import LEFT, Direct, Request, Server, server_round
@@ -51,9 +51,11 @@ def errors(
     scheme: Scheme, plan: PrivacyPlan, *, round_: int = 1, leavers: int = 0, miscounted: float = 1.0
 ) -> NDArray[np.float64]:
     """Play a round and return the released sum less the true one."""
-    streams = Streams(11)
-    coding = Private(plan, streams)
-    server = Server(scheme, Cohort(CLIENTS, Fraction(1, 4)), Direct(coding, plan.shares.survivors), streams, plan=plan)
+    seeds = Seeds(11)
+    coding = Private(plan, seeds)
+    server = Server(
+        scheme, Cohort(CLIENTS, Fraction(1, 4)), Direct(coding, plan.shares.survivors), seeds.server, plan=plan
+    )
     state = server.init(np.zeros(DIM, np.float32))
     cohort, _ = server.draw(state, round_)
     seed = scheme.round_seed(round_)

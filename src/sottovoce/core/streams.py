@@ -1,4 +1,10 @@
-"""Derive every random number from the seed, a purpose and a path.
+"""Derive every random number of a simulation from its seed, an owner, a purpose and a path.
+
+Who owns a stream decides who may know it. The *public* streams give what server and clients share (w_0, coordinate
+sets), and their seed travels in the set-up. The *server's* give cohorts, made-up noise and session ids. Each *client's*
+own give its batches, noise, masks and keys. The *world's* deal records and decide who drops out; no party of a real
+federation has them. The owners' seeds are one-way functions of the experiment's seed, so that knowing the public one,
+or a client's own, tells nothing about another.
 
 Two streams with different names are independent, and a stream does not depend on what was drawn before from any
 other: a client's batches are the same whichever worker trains it, and a resumed round repeats the lost one exactly.
@@ -6,6 +12,7 @@ other: a client's batches are the same whichever worker trains it, and a resumed
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from enum import IntEnum, unique
 
@@ -14,7 +21,7 @@ from numpy.random import Generator, SeedSequence
 
 from sottovoce.core.validate import in_range
 
-__all__ = ["Purpose", "Streams"]
+__all__ = ["Purpose", "Seeds", "Streams"]
 
 
 @unique
@@ -62,3 +69,42 @@ class Streams:
         """Return `size` bytes for a name, to key a cipher in simulation."""
         words = self.sequence(purpose, *path).generate_state((size + 3) // 4, np.uint32)
         return words.astype("<u4").tobytes()[:size]
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """The seeds of a simulation, one for each owner of randomness.
+
+    Guarantee: an owner's seed is a SHA-256 hash of the experiment's seed and the owner; none follows from another.
+
+    >>> Seeds(7).public.seed == Seeds(7).server.seed
+    False
+    """
+
+    seed: int
+
+    def __post_init__(self) -> None:
+        in_range("seed", self.seed, low=0)
+
+    @property
+    def public(self) -> Streams:
+        """Return the streams that every party knows; their seed has 64 bits and travels in the set-up."""
+        return self._owned("public", size=8)
+
+    @property
+    def server(self) -> Streams:
+        """Return the server's streams."""
+        return self._owned("server")
+
+    @property
+    def world(self) -> Streams:
+        """Return the streams of what happens to the parties: who owns which record, who drops out."""
+        return self._owned("world")
+
+    def client(self, client: int) -> Streams:
+        """Return one client's own streams."""
+        return self._owned(f"client {client}")
+
+    def _owned(self, owner: str, size: int = 32) -> Streams:
+        digest = hashlib.sha256(f"sottovoce streams of {self.seed}: {owner}".encode()).digest()
+        return Streams(int.from_bytes(digest[:size], "little"))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from sottovoce.core.errors import InputError
-from sottovoce.core.streams import Purpose, Streams
+from sottovoce.core.streams import Purpose, Seeds, Streams
 from sottovoce.data import Dataset, load, partition
 from sottovoce.experiment.build import Assembly
 from sottovoce.experiment.config import Experiment
@@ -21,7 +21,8 @@ __all__ = ["assemble"]
 
 def assemble(experiment: Experiment) -> Assembly:
     """Load the data and check that all parts fit."""
-    streams = Streams(experiment.experiment.seed)
+    seeds = Seeds(experiment.experiment.seed)
+    streams = seeds.world
     table = experiment.data
     scheme = experiment.make_scheme()
     dataset = load(table.source, folder=table.folder)
@@ -56,7 +57,7 @@ def assemble(experiment: Experiment) -> Assembly:
         hidden=experiment.model.hidden,
     )
     scheme.bind(net.dim)  # refuses a ratio or a chunking that does not fit this model
-    assembly = Assembly(experiment, dataset, splits, net, owners, cohort, scheme, streams)
+    assembly = Assembly(experiment, dataset, splits, net, owners, cohort, scheme, seeds)
     # Refuse a budget, a threshold or a graph that cannot be kept.
     fewest = assembly.fewest(assembly.plan(1.0 if from_public else None))
     if experiment.secure == "real":

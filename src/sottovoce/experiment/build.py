@@ -13,7 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError, PrivacyError
-from sottovoce.core.streams import Purpose, Streams
+from sottovoce.core.streams import Purpose, Seeds
 from sottovoce.core.vectors import Vector
 from sottovoce.data import Dataset, Partition
 from sottovoce.experiment.config import Experiment
@@ -64,7 +64,7 @@ class Assembly:
     partition: Partition
     cohort: Cohort
     scheme: Scheme
-    streams: Streams
+    seeds: Seeds
 
     @property
     def weighted(self) -> bool:
@@ -75,7 +75,7 @@ class Assembly:
     @cached_property
     def start(self) -> Vector:
         """Return w_0."""
-        return self.network.initialise(self.streams.get(Purpose.INIT))
+        return self.network.initialise(self.seeds.public.get(Purpose.INIT))
 
     def training(self) -> LocalTraining:
         """Return how clients train."""
@@ -98,7 +98,7 @@ class Assembly:
             device=client.device,
             partition=self.partition,
             balanced=client.balanced,
-            seed=self.streams.seed,
+            seed=self.seeds.seed,
             mean_size=self.partition.mean_size if self.weighted else None,
         )
 
@@ -122,8 +122,8 @@ class Assembly:
         aggregator = self._aggregator(coding, bound, plan)
         if isinstance(aggregator, Secure) and self.experiment.aggregation.key_life == "session":
             aggregator = Standing(aggregator)
-        server = Server(bound, self.cohort, aggregator, self.streams, self._server_step(), plan)
-        return Ready(bound, setup_message(bound, self.streams.seed), coding, server, plan)
+        server = Server(bound, self.cohort, aggregator, self.seeds.server, self._server_step(), plan)
+        return Ready(bound, setup_message(bound, self.seeds.public), coding, server, plan)
 
     def elect(self, ready: Ready, engine: LocalEngine, charge: Callable[[int], None]) -> Ready:
         """Let the clients vote for the coordinates, if these are theirs to choose.
@@ -135,16 +135,16 @@ class Assembly:
             return ready
         training = replace(self.training(), local_steps=self.experiment.scheme.public_steps)
         vote = Vote(kept=ready.scheme.length, training=training)
-        bound = vote.bind(self.network.dim, seed=self.streams.seed, start=self.start)
-        coding = Private(plan, self.streams)
-        server = Server(bound, self.cohort, self._aggregator(coding, bound, plan), self.streams, plan=plan)
-        engine.enrol(vote, setup_message(bound, self.streams.seed), coding, private=True, memory={})
+        bound = vote.bind(self.network.dim, seed=self.seeds.public.seed, start=self.start)
+        coding = Private(plan, self.seeds)
+        server = Server(bound, self.cohort, self._aggregator(coding, bound, plan), self.seeds.server, plan=plan)
+        engine.enrol(vote, setup_message(bound, self.seeds.public), coding, private=True, memory={})
         election = engine.run(hold_vote(server.with_ledger(charge), self.start))
         scheme = self._bind(election.importance)
         return replace(
             ready,
             scheme=scheme,
-            setup=setup_message(scheme, self.streams.seed),
+            setup=setup_message(scheme, self.seeds.public),
             server=replace(ready.server, scheme=scheme),
             election=election,
         )
@@ -234,7 +234,7 @@ class Assembly:
     def coding(self, bound: Scheme, plan: PrivacyPlan | None) -> Coding:
         """Return how messages travel."""
         if plan is not None:
-            return Private(plan, self.streams)
+            return Private(plan, self.seeds)
         if self.experiment.secure == "none":
             return Clear(bound.form, bound.length, self.cohort.most)
         if bound.form == "ballots":
@@ -242,7 +242,7 @@ class Assembly:
         return Grid(bound.length, self.cohort.most, self.experiment.aggregation.largest)
 
     def _bind(self, scores: Vector | None) -> Scheme:
-        return self.scheme.bind(self.network.dim, seed=self.streams.seed, start=self.start, importance=scores)
+        return self.scheme.bind(self.network.dim, seed=self.seeds.public.seed, start=self.start, importance=scores)
 
     def _aggregator(self, coding: Coding, bound: Scheme, plan: PrivacyPlan | None) -> Aggregator:
         if self.experiment.secure != "real":
@@ -252,7 +252,7 @@ class Assembly:
         return Secure(
             coding=coding,  # type: ignore[arg-type]  # every coding of a secure run is made of words
             fewest=self.fewest(plan),
-            registry=Registry(self.streams, self.cohort.clients),
+            registry=Registry(self.seeds, self.cohort.clients),
             config_digest=digest,
             length=bound.length if plan is None else plan.word_length,
             colluders=table.colluders,
@@ -267,7 +267,7 @@ class Assembly:
         records = len(self.splits["public"].y_train)
 
         def gradient(params: Vector, step: int) -> Vector:
-            rng = self.streams.get(Purpose.PUBLIC, 0, step)
+            rng = self.seeds.server.get(Purpose.PUBLIC, 0, step)
             return engine.gradient(params, "public", rng.permutation(records)[: table.public_batch])
 
         return importance(gradient, self.start, table.public_steps, self.experiment.client.client_lr)
@@ -276,7 +276,7 @@ class Assembly:
         """Return a quantile of the norms of updates made from public records, dealt out like the clients'."""
         records = len(self.splits["public"].y_train)
         each = max(1, min(records, round(self.partition.mean_size)))
-        order = self.streams.get(Purpose.PUBLIC, 2).permutation(records)
+        order = self.seeds.server.get(Purpose.PUBLIC, 2).permutation(records)
         shards = [order[start : start + each] for start in range(0, records - each + 1, each)]
         norms = engine.public_norms(bound, self.start, shards)
         quantile = 0.5 if self.experiment.privacy is None else self.experiment.privacy.clip_quantile

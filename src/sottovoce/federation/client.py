@@ -10,7 +10,7 @@ import numpy as np
 
 from sottovoce.core import wire
 from sottovoce.core.errors import RunError, SecAggError, SottovoceError
-from sottovoce.core.streams import Purpose, Streams
+from sottovoce.core.streams import Purpose, Seeds, Streams
 from sottovoce.core.vectors import Vector
 from sottovoce.federation.coding import Coding, Terms, WordCoding
 from sottovoce.federation.secure import ANNOUNCING, Registry, read_announcement, session_client
@@ -23,8 +23,12 @@ Input = TypeVar("Input", Message, bytes)
 __all__ = ["Answer", "Clients", "read_setup", "setup_message"]
 
 
-def setup_message(scheme: Scheme, seed: int) -> bytes:
-    """Return what every client is told once: the seed of w_0 and of all shared choices, and the scheme's own set-up."""
+def setup_message(scheme: Scheme, public: Streams) -> bytes:
+    """Return what every client is told once: the seed of w_0 and of all shared choices, and the scheme's own set-up.
+
+    Guarantee: the seed is that of the public streams; nobody's secrets follow from it.
+    """
+    seed = public.seed
     return wire.pack(np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32), bits=32) + scheme.setup()
 
 
@@ -71,7 +75,7 @@ class Clients:
     trainer: Trainer
     shard: Callable[[int], Shard]
     coding: Coding
-    streams: Streams
+    seeds: Seeds
     registry: Registry
     private: bool  # the downlink ends with the round's terms
     mean_size: float | None  # the public mean of |D_k|; None: every client counts the same
@@ -110,7 +114,7 @@ class Clients:
         """Train each client and yield its message, or the error that stopped it."""
         task = self._this(round_).task
         shards = [self.shard(client) for client in clients]
-        rngs = [self.streams.get(Purpose.BATCH, round_, client) for client in clients]
+        rngs = [self.seeds.client(client).get(Purpose.BATCH, round_) for client in clients]
         updates = self.trainer.updates(task.params, shards, rngs, self.scheme.trainable(task.seed))
         for client, shard in zip(clients, shards, strict=True):
             # Neither the update nor the message gets a name here, which would hold it while the next is made.
@@ -120,7 +124,7 @@ class Clients:
         if self.mean_size is not None and records != self.mean_size:
             update = update * np.float32(records / self.mean_size)
         try:
-            return self.scheme.encode(update, seed, self.streams.get(Purpose.ENCODE, round_, client))
+            return self.scheme.encode(update, seed, self.seeds.client(client).get(Purpose.ENCODE, round_))
         except SottovoceError as error:
             return error
 
@@ -136,7 +140,7 @@ class Clients:
     def _begin(self, client: int) -> bytes:
         if self._announced is None:
             raise RunError("clients were asked for keys without a session")
-        self._sessions[client] = session_client(self._announced, client, self.streams)
+        self._sessions[client] = session_client(self._announced, client, self.seeds.client(client))
         return self._sessions[client].advertise()
 
     def _mask(self, client: int, request: bytes, message: Message) -> bytes:

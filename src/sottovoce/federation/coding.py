@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sottovoce.core import wire
 from sottovoce.core.errors import InputError, RunError
-from sottovoce.core.streams import Purpose, Streams
+from sottovoce.core.streams import Purpose, Seeds
 from sottovoce.core.vectors import Vector
 from sottovoce.federation.sums import BallotSum, FloatSum, Fold, WordSum
 from sottovoce.privacy import PrivacyPlan, Randomness
@@ -187,7 +187,7 @@ class Private:
     """Clip, round and add a share of noise, all by the privacy plan; the noise is seeded, as this is a simulation."""
 
     plan: PrivacyPlan
-    streams: Streams
+    seeds: Seeds
 
     @property
     def bits(self) -> int:
@@ -207,7 +207,7 @@ class Private:
         """Return the protected message."""
         if self.plan.request.form == "ballots":
             message = expand(message, self.plan.request.length)
-        randomness = Randomness.simulated(self.streams.key(Purpose.NOISE, round_, client))
+        randomness = Randomness.simulated(self.seeds.client(client).key(Purpose.NOISE, round_))
         clip_norm = None if self.plan.adaptive is None else terms.clip_norm
         return self.plan.protect(message, cohort=terms.cohort, randomness=randomness, clip_norm=clip_norm)
 
@@ -222,7 +222,7 @@ class Private:
             total,
             cohort=terms.cohort,
             survivors=senders,
-            randomness=Randomness.simulated(self.streams.key(Purpose.NOISE, round_)),
+            randomness=Randomness.simulated(self.seeds.server.key(Purpose.NOISE, round_)),
             clip_norm=None if self.plan.adaptive is None else terms.clip_norm,
             round_=round_,
         )

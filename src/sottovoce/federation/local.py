@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import RunError, SottovoceError
-from sottovoce.core.streams import Streams
+from sottovoce.core.streams import Seeds
 from sottovoce.core.vectors import Vector
 from sottovoce.devices import Dropout
 from sottovoce.federation.coding import Coding
@@ -48,7 +48,7 @@ class LocalEngine:
     def __init__(
         self, blueprint: Blueprint, arrays: Arrays, workers: int | None = None, dropout: Dropout | None = None
     ) -> None:
-        self._streams = Streams(blueprint.seed)
+        self._streams = Seeds(blueprint.seed).world
         self._dropout = dropout or Dropout()
         self._records = {split[2:]: len(array) for split, array in arrays.items() if split.startswith("x_")}
         self._processes: list[subprocess.Popen[bytes]] = []

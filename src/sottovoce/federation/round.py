@@ -160,7 +160,7 @@ class Server:
     scheme: Scheme
     cohort: Cohort
     aggregator: Aggregator
-    streams: Streams
+    streams: Streams  # the server's own
     step: ServerStep = field(default_factory=ServerStep)
     plan: PrivacyPlan | None = None
     spend: Callable[[int], None] = lambda round_: None

@@ -16,7 +16,7 @@ from functools import lru_cache, partial
 from typing import Final, Literal
 
 from sottovoce.core.errors import InputError, SecAggError
-from sottovoce.core.streams import Purpose, Streams
+from sottovoce.core.streams import Purpose, Seeds, Streams
 from sottovoce.federation.coding import Terms, WordCoding
 from sottovoce.federation.round import Conversation, Reply, Request, Spend, Total
 from sottovoce.secagg import (
@@ -49,13 +49,13 @@ ENROLMENT: Final = ("enrol", "introduce")
 class Registry(Mapping[int, bytes]):
     """Look up the public keys that clients registered before the run; in a simulation they follow from the seed."""
 
-    streams: Streams
+    seeds: Seeds
     clients: int
 
     def __getitem__(self, client: int) -> bytes:
         if not 0 <= client < self.clients:
             raise KeyError(client)
-        return _public_key(self.streams, client)
+        return _public_key(self.seeds, client)
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(self.clients))
@@ -94,7 +94,7 @@ class Secure:
         """Return the terms of a session; a cohort that is too small for them ends the round, not the run."""
         try:
             return Session(
-                session_id=self.registry.streams.key(Purpose.MASK, round_, size=16),
+                session_id=self.registry.seeds.server.key(Purpose.MASK, round_, size=16),
                 round=round_,
                 config_digest=self.config_digest,
                 clients=tuple(cohort),
@@ -188,16 +188,16 @@ def read_announcement(payload: bytes, registry: Registry) -> tuple[Session, byte
 
 
 def session_client(session: Session, client: int, streams: Streams) -> Client | StandingClient:
-    """Return a client's state machine; in a simulation its secrets come from named streams."""
-    entropy = KeyedEntropy(streams.key(Purpose.MASK, session.round, client))
+    """Return a client's state machine; in a simulation its secrets come from its own streams."""
+    entropy = KeyedEntropy(streams.key(Purpose.MASK, session.round))
     kind = Client if session.key_life == "round" else StandingClient
-    return kind(session, client, _signing_key(streams, client), entropy)
+    return kind(session, client, _signing_key(streams), entropy)
 
 
-def _signing_key(streams: Streams, client: int) -> bytes:
-    return streams.key(Purpose.SETUP, 1, client)
+def _signing_key(streams: Streams) -> bytes:
+    return streams.key(Purpose.SETUP, 1)
 
 
 @lru_cache(maxsize=1 << 16)
-def _public_key(streams: Streams, client: int) -> bytes:
-    return verifying_key(_signing_key(streams, client))
+def _public_key(seeds: Seeds, client: int) -> bytes:
+    return verifying_key(_signing_key(seeds.client(client)))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import RunError, SottovoceError
-from sottovoce.core.streams import Purpose, Streams
+from sottovoce.core.streams import Purpose, Seeds
 from sottovoce.core.vectors import Vector
 from sottovoce.data import Partition, balance
 from sottovoce.federation.client import Clients, read_setup
@@ -47,7 +47,7 @@ class Worker:
     def __init__(self, blueprint: Blueprint, arrays: Arrays) -> None:
         self._plan = blueprint
         self._arrays = arrays
-        self._streams = Streams(blueprint.seed)
+        self._seeds = Seeds(blueprint.seed)
         self._trainer = make_trainer(blueprint.network, blueprint.training, blueprint.trainer, blueprint.device)
         self._clients: Clients | None = None
         self._sums: dict[int, Any] = {}
@@ -59,8 +59,8 @@ class Worker:
             trainer=scheme.voter(self._trainer) if isinstance(scheme, Vote) else self._trainer,
             shard=self._shard,
             coding=coding,
-            streams=self._streams,
-            registry=Registry(self._streams, self._plan.partition.clients),
+            seeds=self._seeds,
+            registry=Registry(self._seeds, self._plan.partition.clients),
             private=private,
             mean_size=self._plan.mean_size,
             memory=memory,
@@ -107,7 +107,7 @@ class Worker:
     def public_norms(self, scheme: Scheme, params: Vector, shards: list[NDArray[np.int64]]) -> list[float]:
         """Return the norms of the messages that clients with these public records would send."""
         x, y = self._arrays["x_public"], self._arrays["y_public"]
-        rngs = [self._streams.get(Purpose.PUBLIC, 1, index) for index in range(len(shards))]
+        rngs = [self._seeds.server.get(Purpose.PUBLIC, 1, index) for index in range(len(shards))]
         seed = scheme.round_seed(1)
         owned = [Shard(x[records], y[records]) for records in shards]
         updates = self._trainer.updates(params, owned, rngs, scheme.trainable(seed))
@@ -123,7 +123,7 @@ class Worker:
         records = self._plan.partition.records(client)
         y = self._arrays["y_train"][records]
         if self._plan.balanced:
-            chosen = balance(y, self._streams.get(Purpose.SETUP, client))
+            chosen = balance(y, self._seeds.client(client).get(Purpose.SETUP))
             records, y = records[chosen], y[chosen]
         return Shard(self._arrays["x_train"][records], y)
 

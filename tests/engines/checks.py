@@ -23,6 +23,7 @@ from sottovoce.federation.round import LEFT, Reply, Request, Total, server_round
 from sottovoce.federation.secure import ANNOUNCING, ENROLMENT
 from sottovoce.federation.worker import Worker
 from tests.experiment.small import small
+from tests.federation.driven import Book
 
 Alter = Callable[[str, int, bytes], bytes | None]  # phase, client, answer; None: it is lost
 Params = NDArray[np.float32]
@@ -147,8 +148,8 @@ def play(
 def _play(assembly: Assembly, engine: Any, rounds: int) -> Played:
     ready = assembly.ready(engine)
     ready.enrol(assembly, engine)
-    charged: list[int] = []
-    server = ready.server.with_ledger(charged.append)
+    book = Book()
+    server = ready.server.with_account(book)
     state = server.init(assembly.start)
     models, totals = [state["params"]], []
     for round_ in range(1, rounds + 1):
@@ -156,7 +157,7 @@ def _play(assembly: Assembly, engine: Any, rounds: int) -> Played:
         state = result.state
         models.append(state["params"])
         totals.append(result.total)
-    return Played(models, totals, charged)
+    return Played(models, totals, book.charged)
 
 
 def same(one: Played, other: Played) -> bool:
@@ -205,7 +206,7 @@ def aggregator_checks(aggregation: dict[str, Any]) -> None:
     hand = Hand(assembly)
     ready = assembly.ready(hand)  # type: ignore[arg-type]
     ready.enrol(assembly, hand)  # type: ignore[arg-type]
-    server = ready.server.with_ledger(lambda round_: hand.events.append("spend"))
+    server = ready.server.with_account(Book(lambda round_: hand.events.append("spend")))
     result = hand.run(server_round(server, server.init(assembly.start), 1))
 
     assert result.total.values is not None

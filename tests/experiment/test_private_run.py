@@ -24,11 +24,12 @@ Tables = dict[str, dict[str, Any]]
 
 ROOT = Path(__file__).parents[2]
 PRIVACY = {"epsilon": 8.0, "delta": 1e-2, "clip_norm": 0.5}
+SLICED = {**PRIVACY, "unsafe_public": True}  # digits have no public twin
 TWINS: dict[str, Tables] = {
     "fl-std": {"privacy": PRIVACY},
     "fl-sign": {"privacy": {"epsilon": 8.0, "delta": 1e-2}},
     "fl-cs": {"scheme": {"chunks": 5}, "privacy": PRIVACY},
-    "fl-top": {"privacy": PRIVACY},
+    "fl-top": {"privacy": SLICED},
 }
 VOTED: Tables = {"scheme": {"name": "fl-top", "ratio": 0.1}, "privacy": {**PRIVACY, "vote_noise_multiplier": 1.5}}
 
@@ -161,7 +162,10 @@ def test_adaptive_clipping_follows_the_norms_within_the_budget(played: Runner) -
 
 
 def test_public_clipping_takes_the_norm_of_records_that_nobody_owns(played: Runner) -> None:
-    public = {"scheme": {"public_samples": 140}, "privacy": {"epsilon": 8.0, "delta": 1e-2, "clipping": "public"}}
+    public = {
+        "scheme": {"public_samples": 140},
+        "privacy": {"epsilon": 8.0, "delta": 1e-2, "clipping": "public", "unsafe_public": True},
+    }
     done = played(public)
 
     assert done.summary["public"] == "140 records set aside from digits"
@@ -170,14 +174,15 @@ def test_public_clipping_takes_the_norm_of_records_that_nobody_owns(played: Runn
 
 
 def test_a_client_that_is_not_finite_is_reported_and_its_round_aborted(tmp_path: Path, played: Runner) -> None:
-    """Without dropouts the noise is shared among all: one client that fails takes its share with it."""
+    """With threshold 1 everybody is needed: one client that fails aborts its rounds."""
     rng = np.random.default_rng(0)
     x = rng.random((200, 8), np.float32)
     x[17] = 3e38  # its owner diverges in the second step: inf - inf in its softmax
     y = rng.integers(0, 3, 200)
     np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x[:50] * (x[:50] < 2), y_test=y[:50])
 
-    done = played({"data": {"source": str(tmp_path / "own.npz")}, "privacy": PRIVACY})
+    own = {"data": {"source": str(tmp_path / "own.npz")}, "aggregation": {"threshold": 1}}
+    done = played({**own, "privacy": PRIVACY})
     aborted = [record for record in done.story if "reason" in record]
     released = [record for record in done.story if "reason" not in record]
 
@@ -208,7 +213,7 @@ def test_clients_vote_for_the_coordinates_and_the_vote_is_paid_from_the_budget(p
     done = played(VOTED)
     summary = done.summary
     plain = played(
-        {"scheme": {"name": "fl-top", "ratio": 0.1}, "privacy": PRIVACY, "experiment": {"rounds": 6}},
+        {"scheme": {"name": "fl-top", "ratio": 0.1}, "privacy": SLICED, "experiment": {"rounds": 6}},
     ).summary
 
     assert done.charges == [0, 1, 2, 3, 4, 5, 6]
@@ -232,7 +237,7 @@ def test_the_bytes_of_the_vote_are_counted_apart(played: Runner) -> None:
 
 
 def test_no_record_is_set_aside_for_a_vote() -> None:
-    public = assemble(small(scheme={"name": "fl-top"}, privacy=PRIVACY))
+    public = assemble(small(scheme={"name": "fl-top"}, privacy=SLICED))
     voted = assemble(small(**VOTED))
 
     assert "public" not in voted.splits
@@ -288,8 +293,10 @@ def test_a_run_killed_between_charge_and_release_is_resumed_without_a_second_cha
     assert {**cut.summary, "seconds": 0} == {**whole.summary, "seconds": 0}
 
 
-@pytest.mark.parametrize("kept", [0, 1, 4])
-def test_a_ledger_that_knows_less_than_the_checkpoint_is_refused(tmp_path: Path, played: Runner, kept: int) -> None:
+@pytest.mark.parametrize(("kept", "highest"), [(0, 0), (1, 0), (2, 0), (3, 1), (8, 3)])
+def test_a_ledger_that_knows_less_than_the_checkpoint_is_refused(
+    tmp_path: Path, played: Runner, kept: int, highest: int
+) -> None:
     path = unfinished(played({"scheme": {"name": "fl-std"}}, TWINS["fl-std"]), tmp_path / "run")
     lines = (path / "ledger.jsonl").read_text().splitlines(keepends=True)
     (path / "ledger.jsonl").unlink()
@@ -297,9 +304,7 @@ def test_a_ledger_that_knows_less_than_the_checkpoint_is_refused(tmp_path: Path,
         (path / "ledger.jsonl").write_text("".join(lines[:kept]))
     before = (path / "rounds.jsonl").read_bytes()
 
-    with pytest.raises(
-        PrivacyError, match=rf"at round 6, but ledger.jsonl has charged rounds up to {max(kept - 1, 0)}"
-    ):
+    with pytest.raises(PrivacyError, match=rf"at round 6, but ledger.jsonl has charged rounds up to {highest}"):
         run(small(**tables({"scheme": {"name": "fl-std"}}, TWINS["fl-std"])), path, resume=True)
 
     assert PrivacyError.exit_code == 3
@@ -320,7 +325,7 @@ def test_a_ledger_that_knows_less_than_the_checkpoint_is_refused(tmp_path: Path,
         ({"privacy": {"epsilon": 0.0}}, InputError, r"epsilon must be in \[0.001, 10000\], got 0"),
         ({"privacy": {"epsilon": -1.0}}, InputError, r"epsilon must be in \[0.001, 10000\], got -1"),
         ({"privacy": {"clip_norm": None}}, InputError, r"\[privacy\] clip_norm is missing"),
-        ({"privacy": {"epsilon": None}}, InputError, "needs epsilon or noise_multiplier"),
+        ({"privacy": {"epsilon": None}}, InputError, "needs epsilon, epsilon_server or noise_multiplier"),
         ({"privacy": {"clipping": "private"}}, PrivacyError, "is not private; use fixed, public or adaptive"),
         ({"privacy": {"epsilon": 0.1, "noise_multiplier": 0.5}}, PrivacyError, "epsilon must be at least .* one round"),
         ({"privacy": {"clipping": "adaptive", "count_stddev": 0.1}}, PrivacyError, "the count alone would spend"),
@@ -356,3 +361,50 @@ def test_what_cannot_be_private_is_refused_before_there_is_a_folder(
 
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("forged", ["draws", "draws_salt"])
+def test_a_checkpoint_whose_draws_were_changed_is_refused(tmp_path: Path, played: Runner, forged: str) -> None:
+    """With zeroed draws nobody would reach the participation cap again."""
+    path = unfinished(played({"privacy": PRIVACY}), tmp_path / "run")
+    checkpoint = path / "checkpoint" / "state.npz"
+    with np.load(checkpoint) as arrays:
+        state = dict(arrays)
+    assert state["draws"].any()
+    np.savez(checkpoint, **{**state, forged: np.zeros_like(state[forged])})
+
+    with pytest.raises(PrivacyError, match=r"the checkpoint of round 6 counts other draws than ledger\.jsonl"):
+        run(small(**tables({"privacy": PRIVACY})), path, resume=True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"scheme": {"name": "fl-top"}},
+        {"scheme": {"name": "fl-top", "public": "digits"}},
+        {"scheme": {"name": "fl-top-bis"}},
+        {"privacy": {"clipping": "public", "clip_norm": None}},
+    ],
+    ids=str,
+)
+def test_the_clients_own_records_are_not_public(tmp_path: Path, change: Tables) -> None:
+    with pytest.raises(PrivacyError, match="is not public: epsilon would not cover it; name a data set in") as caught:
+        run(small(**tables({"privacy": PRIVACY}, change)), tmp_path / "run")
+
+    assert caught.value.exit_code == 3
+    assert "[privacy] unsafe_public = true" in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_records_taken_as_public_all_the_same_are_named_unsafe(played: Runner) -> None:
+    done = played({"scheme": {"name": "fl-top"}}, TWINS["fl-top"])
+
+    assert done.summary["privacy"]["unsafe"] == ["unsafe_public"]
+
+
+def test_ideal_and_real_plan_the_same_noise_and_need_no_other_key(played: Runner) -> None:
+    ideal, real = (played({"privacy": PRIVACY, "aggregation": {"secure": secure}}) for secure in ("ideal", "real"))
+
+    assert ideal.summary["privacy"] == real.summary["privacy"]
+    assert ideal.summary["privacy"]["threshold"] == pytest.approx(2 / 3)
+    assert same_model(ideal, real)

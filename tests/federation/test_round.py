@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -14,10 +14,10 @@ from sottovoce.core.streams import Seeds
 from sottovoce.federation.coding import Clear, Coding, Opened, Private, Terms
 from sottovoce.federation.cohort import Cohort
 from sottovoce.federation.optimise import ServerStep
-from sottovoce.federation.round import LEFT, Direct, Request, RoundResult, Server, server_round
+from sottovoce.federation.round import LEFT, Direct, Request, RoundResult, Server, draws_commitment, server_round
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.schemes import make
-from tests.federation.driven import constant, drive, sending
+from tests.federation.driven import Book, constant, drive, sending
 
 DIM = 8
 CLIENTS = 20
@@ -52,7 +52,13 @@ def private(rate: str = "1/2", **keys: Any) -> tuple[Server, Private]:
     )
     coding = Private(plan, Seeds(1))
     server = Server(
-        make("fl-std").bind(DIM), cohort, Direct(coding, plan.shares.survivors), Seeds(1).server, ServerStep(), plan
+        make("fl-std").bind(DIM),
+        cohort,
+        Direct(coding, plan.shares.survivors),
+        Seeds(1).server,
+        ServerStep(),
+        plan,
+        Book(),
     )
     return server, coding
 
@@ -164,24 +170,24 @@ def test_a_private_round_tells_its_terms_and_draws_as_it_is_charged() -> None:
 
 
 def test_a_private_empty_cohort_releases_noise_like_any_other_and_is_charged() -> None:
-    charged: list[int] = []
+    book = Book()
     server, coding = private("1/20")
-    server = server.with_ledger(charged.append)
+    server = server.with_account(book)
     round_ = empty_round(server)
 
     result = played(server, coding, round_=round_)
 
     assert result.cohort == result.total.senders == 0
-    assert charged == [round_]
+    assert book.charged == [round_]
     assert result.total.values is not None
     assert 0 < np.abs(result.total.values).max() < 7 * coding.plan.stddev()
     assert not np.array_equal(result.state["params"], start())
 
 
 def test_an_aborted_private_round_changes_nothing_but_the_draws_and_is_not_charged() -> None:
-    charged: list[int] = []
-    server, coding = private()
-    server = server.with_ledger(charged.append)
+    book = Book()
+    server, coding = private(threshold=1.0)
+    server = server.with_account(book)
     state = server.init(start())
     broken = server.draw(state, 1)[0][0]
 
@@ -193,7 +199,7 @@ def test_an_aborted_private_round_changes_nothing_but_the_draws_and_is_not_charg
     assert result.total.values is None
     assert "are needed; nothing was released" in str(result.total.reason)
     assert list(result.total.failures) == [broken]
-    assert charged == []
+    assert book.charged == []
     changed = {name for name in result.state if not np.array_equal(result.state[name], state[name])}
     assert changed == {"draws"}
     assert result.state.keys() == state.keys()
@@ -241,7 +247,7 @@ class Spy:
 def spied(charge: Callable[[int], None], spy: Spy) -> Server:
     server, _ = private()
     aggregator = Direct(spy, spy.coding.plan.shares.survivors)
-    return Server(server.scheme, server.cohort, aggregator, server.streams, server.step, spy.coding.plan, charge)
+    return Server(server.scheme, server.cohort, aggregator, server.streams, server.step, spy.coding.plan, Book(charge))
 
 
 def test_a_round_is_charged_before_its_sum_is_opened() -> None:
@@ -275,3 +281,34 @@ def test_adaptive_clipping_carries_its_norm_to_the_next_round() -> None:
 
     assert norms[-1] < 0.5, "every norm is below it, so it falls"
     assert len(set(norms)) == 20
+
+
+def test_a_plan_without_a_ledger_does_not_play() -> None:
+    server, _ = private()
+    asked: list[int] = []
+
+    def answer(request: Request, client: int) -> bytes:
+        asked.append(client)
+        return b""
+
+    with pytest.raises(PrivacyError, match="round 1: a private round needs a ledger, and this server has none"):
+        drive(server_round(replace(server, account=None), server.init(start()), 1), answer)
+    assert asked == []
+
+
+def test_draws_are_recorded_before_anybody_is_asked_and_tell_nobody() -> None:
+    server, coding = private()
+    book = Book()
+    server = server.with_account(book)
+    recorded: list[dict[int, str]] = []
+
+    def answer(request: Request, client: int) -> bytes:
+        recorded.append(dict(book.draws))
+        return sending(coding, NUMBERED)(request, client)
+
+    result = drive(server_round(server, server.init(start()), 1), answer)
+
+    assert recorded[0] == {1: draws_commitment(result.state)}
+    # Twenty clients: without the salt, all 2^20 cohorts could be tried.
+    unsalted = {**result.state, "draws_salt": np.zeros(32, np.uint8)}
+    assert draws_commitment(unsalted) != draws_commitment(result.state)

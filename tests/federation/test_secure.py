@@ -27,7 +27,9 @@ STANDING = PHASES[2:]
 
 
 def private(scheme: str = "fl-std", **keys: Any) -> dict[str, Any]:
-    clip = {} if scheme == "fl-sign" else {"clip_norm": 0.5}
+    clip: dict[str, Any] = {} if scheme == "fl-sign" else {"clip_norm": 0.5}
+    if scheme == "fl-top":
+        clip["unsafe_public"] = True
     return {"noise_multiplier": 1.0, "delta": 1e-3, "accountant": "rdp", **clip, **keys}
 
 

@@ -17,7 +17,7 @@ from sottovoce.federation.vote import VOTE, Vote, hold_vote
 from sottovoce.models import LocalTraining, Shard
 from sottovoce.privacy.vote import vote_plan
 from sottovoce.schemes import importance
-from tests.federation.driven import drive, sending
+from tests.federation.driven import Book, drive, sending
 
 DIM, KEPT, CLIENTS = 12, 3, 40
 START = np.zeros(DIM, np.float32)
@@ -33,7 +33,7 @@ def voting(charge: Callable[[int], None] = lambda round_: None, noise: float = 0
         Direct(coding, plan.shares.survivors),
         Seeds(1).server,
         plan=plan,
-        spend=charge,
+        account=Book(charge),
     )
     return server, coding
 

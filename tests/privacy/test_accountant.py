@@ -63,8 +63,18 @@ def test_the_calculator_answers_with_the_promised_keys() -> None:
         "noise_multiplier",
         "epsilon",
         "epsilon_server",
+        "threshold",
         "max_participations",
     ]
+
+
+def test_a_server_that_may_know_a_third_of_the_noise_pays_for_less_of_it() -> None:
+    everyone = calculate(**PAPERS, noise_multiplier=1.2244)
+    two_thirds = calculate(**PAPERS, noise_multiplier=1.2244, threshold=2 / 3)
+
+    assert everyone["epsilon_server"] == pytest.approx(16.28, abs=0.01)
+    assert two_thirds["epsilon_server"] == pytest.approx(21.23, abs=0.01)
+    assert two_thirds["epsilon"] == everyone["epsilon"]
 
 
 @pytest.mark.parametrize("accountant", ACCOUNTANTS)

@@ -283,7 +283,7 @@ def test_releases_before_round_one_are_charged() -> None:
     [
         ({"epsilon": 0.0}, InputError, "epsilon must be in"),
         ({"epsilon": -2.0}, InputError, "epsilon must be in"),
-        ({"noise_multiplier": None}, InputError, "needs epsilon or noise_multiplier"),
+        ({"noise_multiplier": None}, InputError, "needs epsilon, epsilon_server or noise_multiplier"),
         ({"delta": 0.0}, InputError, "delta must be in"),
         ({"delta": 1.0}, InputError, "delta must be in"),
         ({"delta": 0.02}, PrivacyError, "delta must be at most 1 / clients = 0.01, got 0.02"),
@@ -293,6 +293,9 @@ def test_releases_before_round_one_are_charged() -> None:
         ({"clipping": "median"}, InputError, "clipping has no 'median'"),
         ({"clip_norm": 0.0}, InputError, "clip_norm must be in"),
         ({"clip_norm": math.nan}, InputError, "clip_norm must be in"),
+        ({"clip_norm": 1e-306}, InputError, "clip_norm must be in"),
+        ({"epsilon_server": 2.0}, InputError, "give it or noise_multiplier, not both"),
+        ({"noise_multiplier": None, "epsilon_server": 1e-9}, InputError, "epsilon_server must be in"),
         ({"deployment": True, "noise_seed": 7}, PrivacyError, "remove the seed of the noise"),
         ({"form": "ballots"}, InputError, r"clip_norm of signs is sqrt\(length\) = 8, got 0.5"),
         ({"grid": "papers"}, InputError, "for signs only"),
@@ -331,3 +334,72 @@ def test_messages_of_another_shape_or_kind_are_refused() -> None:
 def test_a_cohort_above_the_cap_is_refused_by_the_client_too() -> None:
     with pytest.raises(RunError, match="above the cohort cap"):
         plan().protect(np.zeros(64, np.float32), cohort=100, randomness=noise(1))
+
+
+PAPERS: dict[str, Any] = {
+    "clients": 6000,
+    "sample_rate": 1 / 60,
+    "rounds": 200,
+    "delta": 1e-5,
+    "clip_norm": 0.61,
+    "length": 8317,
+}
+
+
+def test_each_adversary_is_accounted_by_the_noise_that_it_cannot_know() -> None:
+    everyone = PrivacyPlan.solve(**PAPERS, noise_multiplier=1.2244)
+    secure = PrivacyPlan.solve(**PAPERS, noise_multiplier=1.2244, threshold=2 / 3)
+    colluding = PrivacyPlan.solve(**PAPERS, noise_multiplier=1.2244, threshold=2 / 3, colluders=5)
+
+    assert everyone.epsilon_server == pytest.approx(16.28, abs=0.01)
+    assert secure.epsilon_server == pytest.approx(21.19, abs=0.05)
+    assert colluding.epsilon_server > secure.epsilon_server + 1
+    assert secure.epsilon_if_a_third_colludes > colluding.epsilon_server or not math.isfinite(
+        secure.epsilon_if_a_third_colludes
+    )
+    # Nothing else changes: the outsiders' noise, and so the model, is the same.
+    for other in (secure, colluding):
+        assert (other.epsilon, other.noise_multiplier) == (everyone.epsilon, everyone.noise_multiplier)
+        assert other.grid is not None and everyone.grid is not None
+        assert (other.grid.variance, other.bits) == (everyone.grid.variance, everyone.bits)
+
+
+def test_a_member_of_the_cohort_has_a_figure_of_its_own_where_the_servers_does_not_cover_it() -> None:
+    everyone = PrivacyPlan.solve(**PAPERS, noise_multiplier=1.2244)
+    secure = PrivacyPlan.solve(**PAPERS, noise_multiplier=1.2244, threshold=2 / 3)
+    few = plan(cohort_floor=2, delta=1e-2, threshold=2 / 3)
+
+    assert everyone.epsilon_member > everyone.epsilon_server, "it knows its own share, the server knows none"
+    assert secure.epsilon_member < secure.epsilon_server
+    assert few.epsilon_member > few.epsilon_server, "of two clients one knows half of the noise"
+
+
+def test_with_a_target_against_the_server_the_noise_is_solved_from_its_part() -> None:
+    keys = {**PAPERS, "sample_rate": 1.0, "rounds": 20, "length": 400, "threshold": 2 / 3}
+    solved = PrivacyPlan.solve(**keys, epsilon_server=1.0)
+    both = PrivacyPlan.solve(**keys, epsilon_server=1.0, epsilon=0.5)
+
+    assert 0.99 < solved.epsilon_server <= 1.0
+    assert solved.noise_multiplier == pytest.approx(20.4, rel=5e-3)
+    assert solved.epsilon < 1.0
+    assert 0.499 < both.epsilon <= 0.5
+    assert both.epsilon_server < 1.0
+
+
+def test_a_server_epsilon_beyond_the_tables_precision_is_no_number() -> None:
+    solved = PrivacyPlan.solve(**{**PAPERS, "length": 1_663_370}, epsilon=8.0, threshold=2 / 3)
+
+    assert solved.epsilon <= 8.0
+    assert solved.epsilon_server == math.inf
+    assert solved.describe()["epsilon_server"] is None
+
+
+def test_adaptive_clipping_cannot_leave_the_range_in_which_the_grid_is_exact() -> None:
+    solved = plan(clipping="adaptive", clip_norm=1.1e-20, count_stddev=5.0)
+    release = solved.recover(
+        np.zeros(65, np.uint32), cohort=20, survivors=20, randomness=noise(1), clip_norm=1.0000001e-20
+    )
+
+    assert release.clip_norm >= 1e-20
+    with pytest.raises(InputError, match="clip_norm must be in"):
+        solved.protect(np.ones(64, np.float32), cohort=20, randomness=noise(1), clip_norm=1e-306)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import chi2
-from tests.federation.driven import drive, sending
+from tests.federation.driven import Book, drive, sending
 
 from sottovoce.core.errors import RunError
 from sottovoce.core.streams import Purpose, Seeds, Streams
@@ -54,7 +54,12 @@ def errors(
     seeds = Seeds(11)
     coding = Private(plan, seeds)
     server = Server(
-        scheme, Cohort(CLIENTS, Fraction(1, 4)), Direct(coding, plan.shares.survivors), seeds.server, plan=plan
+        scheme,
+        Cohort(CLIENTS, Fraction(1, 4)),
+        Direct(coding, plan.shares.survivors),
+        seeds.server,
+        plan=plan,
+        account=Book(),
     )
     state = server.init(np.zeros(DIM, np.float32))
     cohort, _ = server.draw(state, round_)

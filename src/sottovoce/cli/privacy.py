@@ -26,6 +26,10 @@ def privacy(
     sampling: Annotated[str, typer.Option(help="poisson or fixed.")] = "poisson",
     accountant: Annotated[str, typer.Option(help="pld, rdp or moments.")] = "pld",
     max_participations: Annotated[int | None, typer.Option(help="Most rounds that one client takes part in.")] = None,
+    threshold: Annotated[
+        str,
+        typer.Option(help="Share of a cohort that must stay to the end; the server may know the noise of the rest."),
+    ] = "1",
     html: Annotated[Path | None, typer.Option(help="Write a plot of epsilon over rounds, as a page.")] = None,
     png: Annotated[Path | None, typer.Option(help="Write the same plot as a picture.")] = None,
     as_json: AsJson = False,
@@ -35,7 +39,7 @@ def privacy(
     from sottovoce.report.tables import grouped
 
     keys: dict[str, Any] = {
-        "sample_rate": _rate(sample_rate),
+        "sample_rate": _rate("--sample-rate", sample_rate),
         "rounds": rounds,
         "delta": delta,
         "sampling": sampling,
@@ -43,7 +47,11 @@ def privacy(
     }
     with waiting("reckoning epsilon"):
         found = calculate(
-            **keys, noise_multiplier=noise_multiplier, epsilon=epsilon, max_participations=max_participations
+            **keys,
+            noise_multiplier=noise_multiplier,
+            epsilon=epsilon,
+            max_participations=max_participations,
+            threshold=_rate("--threshold", threshold),
         )
         if html is not None or png is not None:
             _plot({**keys, "noise_multiplier": found["noise_multiplier"]}, found, html, png)
@@ -54,11 +62,11 @@ def privacy(
         note("epsilon holds against anyone who does not know who was sampled; epsilon_server against the server.")
 
 
-def _rate(text: str) -> float:
+def _rate(option: str, text: str) -> float:
     try:
         return float(Fraction(text))
     except (ValueError, ZeroDivisionError):
-        raise InputError(f'--sample-rate must be a number or a fraction such as "1/60", got {text!r}') from None
+        raise InputError(f'{option} must be a number or a fraction such as "1/60", got {text!r}') from None
 
 
 def _plot(keys: dict[str, Any], found: dict[str, Any], html: Path | None, png: Path | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from sottovoce.core.errors import InputError
+from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.core.streams import Purpose, Seeds, Streams
 from sottovoce.data import Dataset, load, partition
 from sottovoce.experiment.build import Assembly
@@ -59,9 +59,15 @@ def assemble(experiment: Experiment) -> Assembly:
     scheme.bind(net.dim)  # refuses a ratio or a chunking that does not fit this model
     assembly = Assembly(experiment, dataset, splits, net, owners, cohort, scheme, seeds)
     # Refuse a budget, a threshold or a graph that cannot be kept.
-    fewest = assembly.fewest(assembly.plan(1.0 if from_public else None))
+    plan = assembly.plan(1.0 if from_public else None)
     if experiment.secure == "real":
-        _check_sessions(experiment.aggregation, cohort, fewest)
+        if plan is not None and plan.shares.floor < 2:
+            raise PrivacyError(
+                '[aggregation] secure = "real" cannot mask a cohort of one client, and to send such cohorts home costs '
+                f"more than half of delta {plan.request.delta:g} with {cohort.expected:g} clients a round; "
+                "raise sample_rate or delta"
+            )
+        _check_sessions(experiment.aggregation, cohort, assembly.fewest(plan))
     return assembly
 
 
@@ -89,6 +95,15 @@ def _public(experiment: Experiment, dataset: Dataset, streams: Streams) -> tuple
     """Return the private data and the public slice; the slice is cut off unless another data set gives it."""
     table = experiment.scheme
     if table.public is None or table.public == experiment.data.source:
+        if experiment.privacy is not None and not experiment.privacy.unsafe_public:
+            wanted = (
+                f"[scheme] name = {table.name!r}" if experiment.privacy.clipping != "public" else '"public" clipping'
+            )
+            raise PrivacyError(
+                f"{wanted} needs public data, and a slice of the clients' own records is not public: epsilon would not "
+                "cover it; name a data set in [scheme] public, let the clients vote ([privacy] vote_noise_multiplier), "
+                "or set [privacy] unsafe_public = true"
+            )
         return dataset.split(table.public_samples, streams.get(Purpose.SPLIT, 1))
     public = load(table.public, folder=experiment.data.folder)
     if public.shape != dataset.shape or public.classes > dataset.classes:

@@ -23,7 +23,7 @@ from sottovoce.federation.cohort import Cohort
 from sottovoce.federation.local import LocalEngine
 from sottovoce.federation.optimise import ServerStep
 from sottovoce.federation.quorum import Fewest
-from sottovoce.federation.round import Aggregator, Direct, Server
+from sottovoce.federation.round import Account, Aggregator, Direct, Server
 from sottovoce.federation.secure import Registry, Secure, Standing
 from sottovoce.federation.shared import Arrays
 from sottovoce.federation.vote import Election, Vote, hold_vote
@@ -125,10 +125,10 @@ class Assembly:
         server = Server(bound, self.cohort, aggregator, self.seeds.server, self._server_step(), plan)
         return Ready(bound, setup_message(bound, self.seeds.public), coding, server, plan)
 
-    def elect(self, ready: Ready, engine: LocalEngine, charge: Callable[[int], None]) -> Ready:
+    def elect(self, ready: Ready, engine: LocalEngine, account: Account) -> Ready:
         """Let the clients vote for the coordinates, if these are theirs to choose.
 
-        Guarantee: `charge` is called, and must have written the charge, before the sum of the votes is opened.
+        Guarantee: the account is charged before the sum of the votes is opened.
         """
         plan = self.vote_plan
         if plan is None:
@@ -139,7 +139,7 @@ class Assembly:
         coding = Private(plan, self.seeds)
         server = Server(bound, self.cohort, self._aggregator(coding, bound, plan), self.seeds.server, plan=plan)
         engine.enrol(vote, setup_message(bound, self.seeds.public), coding, private=True, memory={})
-        election = engine.run(hold_vote(server.with_ledger(charge), self.start))
+        election = engine.run(hold_vote(server.with_account(account), self.start))
         scheme = self._bind(election.importance)
         return replace(
             ready,
@@ -161,7 +161,7 @@ class Assembly:
         start = 0.0 if bound.form == "ballots" else 1.0  # adaptive clipping finds its way from anywhere
         return PrivacyPlan.solve(
             **self._private_keys,
-            **table.model_dump(include={"epsilon", "noise_multiplier", "clipping", "grid", "bits"}),
+            **table.model_dump(include={"epsilon", "epsilon_server", "noise_multiplier", "clipping", "grid", "bits"}),
             clip_norm=start if given is None else given,
             rounds=self.experiment.experiment.rounds,
             length=bound.length,
@@ -189,7 +189,9 @@ class Assembly:
     def _private_keys(self) -> dict[str, Any]:
         """Return what every private release of the run has in common."""
         keys = {} if self.experiment.privacy is None else self.experiment.privacy.model_dump()
-        for own in ("epsilon", "noise_multiplier", "vote_noise_multiplier", "clipping", "clip_norm", "grid", "bits"):
+        for own in ("epsilon", "epsilon_server", "noise_multiplier", "vote_noise_multiplier"):
+            keys.pop(own, None)
+        for own in ("clipping", "clip_norm", "grid", "bits"):
             keys.pop(own, None)
         return keys | {
             "clients": self.cohort.clients,
@@ -198,22 +200,14 @@ class Assembly:
             "threshold": float(self.threshold),
             "colluders": self.experiment.aggregation.colluders,
             "cohort_cap": self.cohort.cap,
-            "cohort_floor": self._floor,
         }
-
-    @property
-    def _floor(self) -> int | None:
-        """Return the smallest cohort that is asked: one client's sum is no secret; None leaves it to the plan."""
-        needed = self.experiment.secure == "real" and self.cohort.sampling == "poisson"
-        return 2 if needed and self.experiment.aggregation.colluders == 0 else None
 
     @property
     def threshold(self) -> Fraction:
         """Return the share of a cohort that must stay to the end."""
         given = self.experiment.aggregation.threshold
         if given is None:
-            may_leave = self.experiment.make_dropout().possible or self.experiment.secure == "real"
-            return Fraction(2, 3) if may_leave else Fraction(1)
+            return Fraction(2, 3)
         expected = Fraction(self.cohort.expected)
         number = given if given > 1 else given * expected
         if number > expected:

@@ -19,7 +19,7 @@ from sottovoce.experiment.folder import Record, RunFolder
 from sottovoce.experiment.summary import summarise
 from sottovoce.federation.local import LocalEngine, cores
 from sottovoce.federation.optimise import model_of
-from sottovoce.federation.round import RoundResult, server_round
+from sottovoce.federation.round import RoundResult, draws_commitment, server_round
 from sottovoce.models import evaluate
 from sottovoce.privacy import Ledger, PrivacyPlan
 from sottovoce.schemes import State
@@ -69,10 +69,12 @@ def _play(assembly: Assembly, ready: Ready, engine: LocalEngine, folder: RunFold
         observe(record)
     with _ledger(folder, ready.plan, records) as ledger:
         if ledger is not None:
-            ready = assembly.elect(ready, engine, ledger.charge)
+            if done:
+                ledger.check_draws(done, draws_commitment(state))
+            ready = assembly.elect(ready, engine, ledger)
         state = state or ready.server.init(assembly.start)
         ready.enrol(assembly, engine, state if done else None)
-        server = ready.server if ledger is None else ready.server.with_ledger(ledger.charge)
+        server = ready.server if ledger is None else ready.server.with_account(ledger)
         last = general.rounds if ready.plan is None else ready.plan.rounds
         for round_ in range(done + 1, last + 1):
             if _no_patience_left(records, general.patience) or (ledger is not None and not ledger.affords(round_)):

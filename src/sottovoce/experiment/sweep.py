@@ -89,12 +89,14 @@ def _point(base: Tables, chosen: list[tuple[str, str, Any]], named: set[tuple[st
     for table, key, value in chosen:
         if table == "scheme" and key != "name" and key not in known and not key.startswith("public"):
             continue
-        if (table, key) == ("privacy", "epsilon") and value == math.inf:
+        if table == "privacy" and ("privacy", "epsilon", math.inf) in chosen:
             tables.pop("privacy", None)
             continue
         tables.setdefault(table, {})[key] = value
         if (table, key) in named:
             name.append(str(value) if (table, key) == ("scheme", "name") else f"{key}-{value}")
+    if not made.needs_importance and "privacy" in tables:
+        tables["privacy"].pop("vote_noise_multiplier", None)  # there is nothing to vote for
     if made.form == "ballots" and "privacy" in tables:
         for key in ("clipping", "clip_norm"):  # signs weigh sqrt(n), whatever the others are clipped to
             tables["privacy"].pop(key, None)

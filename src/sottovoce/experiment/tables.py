@@ -101,8 +101,8 @@ class SchemeTable(Table):
     """The `[scheme]` table: a name, the keys of that scheme, and where its public data comes from."""
 
     name: str = "fl-std"
-    public: str | None = None  # a data set; None: a slice of the training data, set aside before partitioning
-    public_samples: int = Field(10, ge=1)
+    public: str | None = None  # a data set; None: a slice of the training data, set aside before partitioning ...
+    public_samples: int = Field(10, ge=1)  # ... which a private run refuses
     public_batch: int = Field(10, ge=1)
     public_steps: int = Field(5, ge=1)  # T_init
     keys: dict[str, Any] = Field(default_factory=dict)
@@ -121,6 +121,7 @@ class Privacy(Table):
     """The `[privacy]` table: absent, a run is not private."""
 
     epsilon: float | None = None
+    epsilon_server: float | None = None  # a target too, against the server and its colluders
     noise_multiplier: float | None = None
     delta: float = 1e-5
     accountant: Literal["pld", "rdp", "moments"] = "pld"
@@ -136,6 +137,7 @@ class Privacy(Table):
     bits: int | None = None
     unsafe_delta: bool = False
     unsafe_clip_norm: bool = False
+    unsafe_public: bool = False  # take "public" records from the clients' own data, which epsilon does not cover
 
 
 class Aggregation(Table):
@@ -146,7 +148,7 @@ class Aggregation(Table):
 
     secure: Literal["none", "ideal", "real"] | None = None  # None: "ideal" for a private run, else "none"
     weighting: Literal["auto", "records", "equal"] = "auto"
-    threshold: Rate | None = None  # None: 2/3 where clients may drop out or masks are real, else everyone
+    threshold: Rate | None = None  # None: 2/3
     colluders: int = Field(0, ge=0)
     neighbours: int = Field(0, ge=0)  # 0: everyone up to 200 clients, above as many as the bound asks for
     key_life: Literal["round", "session"] = "round"  # "session": enrol once, then three phases a round instead of five

@@ -11,12 +11,13 @@ and a network differ only in that.
                                                      message = scheme.encode(update)
                                                      words   = coding.words(message)            clip, grid, noise share
     total  = aggregator.collect(cohort)  <--bytes--  sealed  = coding.payload / mask(words)
-    ledger.charge(round), before the total is opened
+    account.charge(round), before the total is opened
     state  = scheme.decode(total / expected_cohort, state)
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
@@ -24,7 +25,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.core.errors import RunError
+from sottovoce.core.errors import PrivacyError, RunError
 from sottovoce.core.streams import Purpose, Streams
 from sottovoce.federation.coding import Coding, Terms
 from sottovoce.federation.cohort import Cohort
@@ -34,6 +35,7 @@ from sottovoce.privacy import PrivacyPlan
 from sottovoce.schemes.base import Scheme, State
 
 __all__ = [
+    "Account",
     "Aggregator",
     "Conversation",
     "Direct",
@@ -43,6 +45,7 @@ __all__ = [
     "Server",
     "Take",
     "Total",
+    "draws_commitment",
     "server_round",
 ]
 
@@ -97,6 +100,18 @@ class Total:
         self.bytes_up += up
         self.bytes_down += down
         self.failures.update(reply.failures)
+
+
+class Account(Protocol):
+    """The account of a private run: what was drawn and what was spent, on disk before anything is opened."""
+
+    def drawn(self, round_: int, commitment: str) -> None:
+        """Record a commitment to how often each client has been drawn by now."""
+        ...
+
+    def charge(self, round_: int) -> None:
+        """Charge a round; on return its sum may be opened."""
+        ...
 
 
 Conversation = Generator[Request, Reply, Total]
@@ -163,17 +178,18 @@ class Server:
     streams: Streams  # the server's own
     step: ServerStep = field(default_factory=ServerStep)
     plan: PrivacyPlan | None = None
-    spend: Callable[[int], None] = lambda round_: None
+    account: Account | None = None  # a private round is refused without one
 
-    def with_ledger(self, charge: Callable[[int], None]) -> Server:
+    def with_account(self, account: Account) -> Server:
         """Return a server that charges every round before it opens its sum."""
-        return replace(self, spend=charge)
+        return replace(self, account=account)
 
     def init(self, params: NDArray[np.float32]) -> State:
         """Return the state before round 1."""
         state = self.scheme.init(params)
         if self.plan is not None:
             state["draws"] = np.zeros(self.cohort.clients, np.int32)
+            state["draws_salt"] = np.frombuffer(self.streams.key(Purpose.SETUP), np.uint8)
             state["clip_norm"] = np.array(self.plan.request.clip_norm, np.float32)
         return state
 
@@ -185,11 +201,31 @@ class Server:
         drawn = self.plan.draw_cohort(state["draws"], rng)
         return drawn.clients.tolist(), {"draws": drawn.draws}
 
+    def record_draws(self, round_: int, state: State) -> None:
+        """Bind the draws to the account before anybody is asked, so that no later run can forget one."""
+        if self.plan is None:
+            return
+        if self.account is None:
+            raise PrivacyError(f"round {round_}: a private round needs a ledger, and this server has none")
+        self.account.drawn(round_, draws_commitment(state))
+
+    def spend(self, round_: int) -> None:
+        """Charge a round of a private run."""
+        if self.account is not None:
+            self.account.charge(round_)
+
+
+def draws_commitment(state: State) -> str:
+    """Return a hash that binds how often each client was drawn and tells nobody; the salt stays in the checkpoint."""
+    draws = state["draws"].astype("<i4").tobytes()
+    return hashlib.sha256(b"sottovoce draws" + state["draws_salt"].tobytes() + draws).hexdigest()
+
 
 def server_round(server: Server, state: State, round_: int) -> Generator[Request, Reply, RoundResult]:
     """Play the server's side of one round."""
     scheme = server.scheme
     cohort, drawn = server.draw(state, round_)
+    server.record_draws(round_, {**state, **drawn})
     terms = Terms(len(cohort), float(state.get("clip_norm", 0.0)))
     seed = scheme.round_seed(round_)
     down = scheme.downlink(state, seed)

@@ -55,7 +55,7 @@ def epsilon(events: Sequence[Event], *, delta: float, accountant: Accountant = "
 def epsilon_server(
     participations: Iterable[tuple[float, int]], *, delta: float, accountant: Accountant = "pld"
 ) -> float:
-    """Return the epsilon of (noise multiplier, count) participations against the server, which knows whom it sampled.
+    """Return the epsilon of (noise multiplier, count) participations against somebody who knows who was sampled.
 
     Guarantee: no amplification is used; Gaussian releases compose to one Gaussian, so `pld` is exact here.
 
@@ -168,11 +168,19 @@ def _check(delta: float, accountant: str) -> None:
 
 
 def _at_slack(events: Sequence[Event], delta: float, accountant: str, price: Callable[[float, bool], Any]) -> Any:
-    """Price the events as if cohorts were never cut, after taking from delta what that costs.
+    """Price the events as if cohorts were never cut or sent home, after taking from delta what that costs.
 
     If cutting has probability eta in either world, (epsilon, d) of the uncut release is (epsilon, d + (1 + e^epsilon)
-    eta) of the cut one. A cut that is too likely for that is priced exactly, which only `pld` can.
+    eta) of the cut one. A cut that is too likely for that is priced exactly, which only `pld` can. Sending home costs
+    the events' `floor_slack`, whatever epsilon is.
     """
+    floor = sum(event.floor_slack for event in events)
+    if floor >= delta:
+        raise PrivacyError(
+            f"cohort_floor is too high: a cohort below it has probability {floor:.2g} over all rounds, which uses up "
+            f"delta {delta:g}; lower cohort_floor, or raise sample_rate or delta"
+        )
+    delta -= floor
     eta = sum(truncation_slack(event) for event in events)
     if eta == 0:
         return price(delta, False)

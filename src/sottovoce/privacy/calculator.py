@@ -24,16 +24,19 @@ def calculate(
     sampling: Sampling = "poisson",
     accountant: Accountant = "pld",
     max_participations: int | None = None,
+    threshold: float = 1.0,
 ) -> dict[str, Any]:
     """Return noise, both epsilons and the participation cap; give either the noise or the epsilon.
 
     Guarantee: `epsilon` holds against anyone who does not know who was sampled, `epsilon_server` against the server, if
-    no client contributes more than `max_participations` times. Both are for all rounds.
+    no client contributes more than `max_participations` times and at least a share of `threshold` of every cohort stays
+    to the end, so that the server does not know its noise. Both are for all rounds.
 
     >>> calculate(sample_rate=1 / 60, rounds=200, delta=1e-5, epsilon=1.0, accountant="moments")["max_participations"]
     13
     """
     _check(sample_rate, rounds, delta, sampling, accountant)
+    in_range("threshold", threshold, low=0.5, high=1)
     if (noise_multiplier is None) == (epsilon is None):
         raise InputError("give either noise_multiplier or epsilon, not both and not neither")
     for name, value in (("noise_multiplier", noise_multiplier), ("epsilon", epsilon)):
@@ -62,7 +65,10 @@ def calculate(
         "delta": delta,
         "noise_multiplier": multiplier,
         "epsilon": spent,
-        "epsilon_server": accounts.epsilon_server([(multiplier, cap)], delta=delta, accountant=accountant),
+        "epsilon_server": accounts.epsilon_server(
+            [(multiplier * math.sqrt(threshold), cap)], delta=delta, accountant=accountant
+        ),
+        "threshold": threshold,
         "max_participations": cap,
     }
 

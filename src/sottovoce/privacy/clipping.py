@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numba import njit
@@ -13,7 +14,10 @@ from sottovoce.core.errors import InputError, PrivacyError, RunError
 from sottovoce.core.validate import in_range
 from sottovoce.core.vectors import Vector
 
-__all__ = ["Adaptive", "clip", "norm", "public_clip_norm"]
+__all__ = ["LEAST_CLIP_NORM", "MOST_CLIP_NORM", "Adaptive", "clip", "norm", "public_clip_norm"]
+
+LEAST_CLIP_NORM: Final = 1e-20  # far from where a message, in grid steps, leaves the range of a float
+MOST_CLIP_NORM: Final = 1e20
 
 
 def norm(message: Vector) -> float:
@@ -85,7 +89,7 @@ class Adaptive:
     def next_norm(self, clip_norm: float, centred_count: float, expected_cohort: float) -> float:
         """Return the next S from the noisy sum of +-1/2 over the expected cohort."""
         fraction = min(1.0, max(0.0, 0.5 + centred_count / expected_cohort))
-        return clip_norm * math.exp(-self.lr * (fraction - self.quantile))
+        return min(MOST_CLIP_NORM, max(LEAST_CLIP_NORM, clip_norm * math.exp(-self.lr * (fraction - self.quantile))))
 
 
 @njit(cache=True, nogil=True)

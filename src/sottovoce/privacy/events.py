@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,10 +18,12 @@ SAMPLINGS: tuple[Sampling, ...] = ("poisson", "fixed")
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Describe `rounds` releases of a Gaussian sum over sampled clients.
+    """Some `rounds` of releases of a Gaussian sum over sampled clients.
 
     `cohort_cap` and `clients` say that Poisson cohorts above the cap are cut down to a uniformly random subset of
-    that size (truncated Poisson); without them the cohort is whatever was drawn.
+    that size (truncated Poisson); without them the cohort is whatever was drawn. `floor_slack` is what all these rounds
+    take from delta because cohorts below a floor are sent home. `rounding` is the share s^2 / (z R)^2 by which the
+    variance exceeds (z R)^2 on the integer grid.
     """
 
     noise_multiplier: float
@@ -29,6 +32,8 @@ class Event:
     sampling: Sampling = "poisson"
     cohort_cap: int | None = None
     clients: int | None = None
+    floor_slack: float = 0.0
+    rounding: float = 0.0
 
     def __post_init__(self) -> None:
         in_range("noise_multiplier", self.noise_multiplier, low=0, open_low=True, high=1e6)
@@ -44,3 +49,10 @@ class Event:
         the two can be opposite: the dominating pair is (1 - q) N(0) + q N(2S) against N(0).
         """
         return 2.0 if self.sampling == "fixed" and self.sample_rate < 1 else 1.0
+
+    def left(self, part: float) -> float:
+        """Return the noise multiplier against somebody who knows all of the noise but `part` of its variance.
+
+        The variance is (z R)^2 (1 + rounding); of what is left, the rounding width is taken again.
+        """
+        return self.noise_multiplier * math.sqrt(max(0.0, part - self.rounding * (1 - part)))

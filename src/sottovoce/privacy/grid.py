@@ -6,9 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal
 
+import numpy as np
+
 from sottovoce.core.errors import PrivacyError
 from sottovoce.core.validate import in_range
-from sottovoce.privacy.lattice import ROUNDING, rounding_slack, sum_slack
+from sottovoce.privacy.lattice import ROUNDING, sum_slack
 from sottovoce.privacy.shares import Shares
 from sottovoce.privacy.table import can_tabulate
 
@@ -16,10 +18,11 @@ __all__ = ["Form", "Grid", "solve_grid"]
 
 Form = Literal["floats", "ballots"]
 
-FINEST: Final = 40.0  # grid steps in the noise's standard deviation: g = z S / 40, a client std of 4 for 100 clients
-COARSEST: Final = 20.0  # where rounding of width 2 costs one per cent of the variance
+FINEST: Final = 40.0  # grid steps in the noise's standard deviation at most: g = z S / 40 ...
+FINEST_SHARE: Final = 4.0  # ... or, in cohorts above 100 clients, so many in the standard deviation of one share
+COARSEST: Final = 20.0  # at least: there rounding of width 2 costs one per cent of the variance
 TAIL: Final = 12.0  # standard deviations of noise that the modulus leaves room for
-MAX_BITS: Final = 24
+MAX_BITS: Final = 30
 PRECISIONS: Final = range(4, 9)  # binary digits of a centre
 ROUNDING_SHARE: Final = 1 / 12  # of the clip norm: how long the vector of all rounding errors of the centres may be
 
@@ -29,7 +32,8 @@ class Grid:
     """Hold the integers of the private path; lengths are in grid steps.
 
     A message of norm `clip_norm` is `radius` steps long; a full cohort's noise has `variance`; centres have `precision`
-    binary digits (floats), or are +-`radius` / sqrt(length) as they are (ballots); words have `bits` bits.
+    binary digits (floats), or are +-`radius` / sqrt(length) as they are (ballots); words have `bits` bits. `slack` is
+    the total variation distance of one release from the rounded Gaussian that `lattice` describes.
     """
 
     bits: int
@@ -53,8 +57,9 @@ def solve_grid(
     """Return the grid with the fewest bits, and of those the finest; `step_one` is the papers' grid for ballots.
 
     Guarantee: the sum of any cohort up to the cap fits the modulus with 12 standard deviations to spare, centres
-    counted at their largest; the honest survivors' noise, less the rounding width, is `noise_multiplier` clip norms;
-    the sum is within `max_slack` of what the Gaussian accountant prices, all coordinates together.
+    counted at their largest; the noise of a whole cohort, less the rounding width, is `noise_multiplier` clip norms;
+    the sum, whichever of its shares an adversary knows, is within `max_slack` of what the Gaussian accountant prices,
+    all coordinates together.
     """
     in_range("length", length, low=1)
     if bits is not None:
@@ -92,12 +97,12 @@ def _finest(z: float, shares: Shares, length: int, form: Form, room: float, step
 
     def needs(radius: float) -> float:
         largest = radius / math.sqrt(length) if form == "ballots" else radius
-        return shares.cap * largest + TAIL * math.sqrt(_variance(z, radius, shares))
+        return shares.cap * largest + TAIL * math.sqrt(_variance(z, radius))
 
     if step_one:
         radius = math.nextafter(math.sqrt(length), math.inf)  # so that `length` ones are not longer
         return radius if needs(radius) <= room else None
-    low, high = COARSEST / z, FINEST / z
+    low, high = COARSEST / z, max(FINEST, FINEST_SHARE * math.sqrt(shares.cap)) / z
     # Few clients with much noise in many coordinates: centres would round to nothing, so the grid must be finer.
     least = _rounding_error(length, PRECISIONS[-1]) / ROUNDING_SHARE if form == "floats" else 0.0
     low, high = max(low, least), max(high, least)
@@ -110,19 +115,19 @@ def _finest(z: float, shares: Shares, length: int, form: Form, room: float, step
 
 
 def _grid(z: float, radius: float, shares: Shares, length: int, form: Form, bits: int) -> Grid:
-    variance = _variance(z, radius, shares)
+    variance = _variance(z, radius)
     largest = radius / math.sqrt(length) if form == "ballots" else radius
     margin = 2.0 ** (bits - 1) - 1 - shares.cap * largest
     wrap = min(1.0, 2 * length * math.exp(-margin * margin / (2 * variance)))
-    worst = max(sum_slack(shares.honest(n), variance / n) for n in range(shares.floor, shares.cap + 1))
+    worst = max(float(np.max(sum_slack(known, variance / shares.sizes))) for known in shares.unknown_shares())
     fits = [k for k in PRECISIONS if _rounding_error(length, k) <= radius * ROUNDING_SHARE * (1 + 1e-9)]
     precision = 0 if form == "ballots" else (fits[0] if fits else PRECISIONS[-1] + 1)
-    return Grid(bits, radius, variance, precision, wrap, length * (worst + rounding_slack()))
+    return Grid(bits, radius, variance, precision, wrap, length * worst)
 
 
-def _variance(z: float, radius: float, shares: Shares) -> float:
-    """Return the noise variance of a full cohort, so that the honest survivors' part exceeds (z radius)^2 by s^2."""
-    return shares.excess * ((z * radius) ** 2 + ROUNDING**2)
+def _variance(z: float, radius: float) -> float:
+    """Return V, the noise variance of a whole cohort: (z radius)^2, and s^2 for the rounding."""
+    return (z * radius) ** 2 + ROUNDING**2
 
 
 def _rounding_error(length: int, precision: int) -> float:

@@ -4,7 +4,9 @@ A charge is written and synchronised *before* the sum it pays for can be opened,
 
     {"index": 3, "kind": "charge", "round": 3, "digest": "...", "previous": "...", "hash": "..."}
 
-and its hash is SHA-256 over the line without it. The first line opens the ledger and names the plan. Round 0 is a
+and its hash is SHA-256 over the line without it. The first line opens the ledger and names the plan. A line of kind
+"draws" comes before anybody is asked: a salted hash of how often each client has been drawn, which binds the
+checkpoint (zeroed draws would void the participation cap) and tells nobody who was drawn. Round 0 is a
 release before round 1, such as a vote: the plan's epsilon holds its cost beside that of the rounds, so it has a charge
 of its own and takes none from them.
 
@@ -59,6 +61,7 @@ class Ledger:
         self._deployment = deployment
         self._step = step
         self._rounds: list[int] = []
+        self._draws: dict[int, str] = {}  # the last commitment of each round
         self._torn = 0
         self._last = GENESIS
         self._index = 0
@@ -136,6 +139,30 @@ class Ledger:
         self._append({"kind": "charge", "round": round_})
         self._rounds.append(round_)
 
+    def drawn(self, round_: int, commitment: str) -> None:
+        """Record a commitment to the draws up to a round; on return it is on disk.
+
+        A resumed simulation draws the same clients again, so another commitment for the same round is refused.
+        """
+        known = None if self._deployment else self._draws.get(round_)
+        if known == commitment:
+            return
+        if known is not None:
+            raise PrivacyError(
+                f"round {round_} drew other clients before, by {self.path.name}; resume with the checkpoint that "
+                "belongs to it"
+            )
+        self._append({"kind": "draws", "round": round_, "commitment": commitment})
+        self._draws[round_] = commitment
+
+    def check_draws(self, round_: int, commitment: str) -> None:
+        """Raise unless a checkpoint's draws are those that were recorded in its last round."""
+        if self._draws.get(round_) != commitment:
+            raise PrivacyError(
+                f"the checkpoint of round {round_} counts other draws than {self.path.name} has recorded; restore the "
+                "checkpoint that belongs to it"
+            )
+
     def check_checkpoint(self, round_: int) -> None:
         """Raise if a checkpoint has finished a round that was never charged: then this is not its ledger."""
         highest = max(self._rounds, default=0)
@@ -204,6 +231,8 @@ class Ledger:
                 raise PrivacyError(f"{self.path.name} was opened with other rules: {told[1:]}")
         elif entry["kind"] == "charge":
             self._rounds.append(int(entry["round"]))
+        elif entry["kind"] == "draws":
+            self._draws[int(entry["round"])] = str(entry["commitment"])
         elif entry["kind"] == "torn":
             self._torn += 1
         else:

@@ -19,16 +19,27 @@ from sottovoce.core.validate import in_range, one_of
 from sottovoce.core.vectors import Vector
 from sottovoce.privacy import accountant as accounts
 from sottovoce.privacy import path
-from sottovoce.privacy.clipping import Adaptive, norm
+from sottovoce.privacy.clipping import LEAST_CLIP_NORM, MOST_CLIP_NORM, Adaptive, norm
 from sottovoce.privacy.cohort import Cohort, Counts, draw_cohort
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.grid import Grid
+from sottovoce.privacy.lattice import ROUNDING
 from sottovoce.privacy.mechanisms import Gaussian
-from sottovoce.privacy.participation import participation_cap
 from sottovoce.privacy.randomness import Randomness
 from sottovoce.privacy.request import Request
 from sottovoce.privacy.shares import Shares
-from sottovoce.privacy.solver import accounted_delta, affordable_rounds, cohort_cap, events_of, request_grid
+from sottovoce.privacy.solver import (
+    accounted_delta,
+    affordable_rounds,
+    against,
+    cohort_cap,
+    cohort_floor,
+    events_of,
+    participations,
+    request_grid,
+    solve_noise,
+)
+from sottovoce.privacy.statement import describe
 
 __all__ = ["PrivacyPlan", "Release"]
 
@@ -42,18 +53,24 @@ class Release(NamedTuple):
 
 @dataclass(frozen=True)
 class PrivacyPlan:
-    """Hold everything a private run needs, solved and sealed; build it by `solve`.
+    """Everything that a private run needs, solved and sealed; build it by `solve`.
 
-    Guarantee: after `rounds` rounds built with this plan, whatever the clients' data, the run is (`epsilon`, `delta`)
-    private for each client (its messages replaced by nothing) against anyone who does not know who was sampled, and
-    (`epsilon_server`, `delta`) private against the server with `colluders` of the cohort. A plan whose fields were
-    changed by hand does not construct.
+    Guarantee: after `rounds` rounds built with this plan, whatever the clients' data, the run is private for each
+    client (its messages replaced by nothing) at `delta` and
+
+    - `epsilon` against outsiders, who do not know who was sampled and hold no client;
+    - `epsilon_server` against the server with `colluders` of each cohort, who know who was sampled and all noise but
+      that of the honest ones among the fewest clients that a sum may be opened with;
+    - `epsilon_member` against one client of the cohort, who knows who was in its cohorts and its own share of noise.
+
+    An epsilon is infinite where there is no bound. A plan whose fields were changed by hand does not construct.
     """
 
     request: Request
     noise_multiplier: float
     epsilon: float
     epsilon_server: float
+    epsilon_member: float
     rounds: int  # those that the budget affords, at most those asked for
     max_participations: int
     shares: Shares
@@ -68,45 +85,33 @@ class PrivacyPlan:
     def solve(cls, **keys: Any) -> Self:
         """Return the plan for the keys of `Request`, or say in one sentence why there is none.
 
-        With `epsilon` alone it finds the noise for all rounds; with `noise_multiplier` alone the epsilon; with both,
-        epsilon is the budget and the run ends at the last round that it affords.
+        With `epsilon` or `epsilon_server` or both it finds the noise for all rounds; with `noise_multiplier` alone the
+        epsilons; with `noise_multiplier` and `epsilon`, epsilon is the budget and the run ends at the last round that
+        it affords.
         """
         for key in keys:
             one_of("privacy", key, Request.__dataclass_fields__)
         request = Request(**keys)
-        shares = Shares(request.threshold, request.colluders, request.floor, cohort_cap(request))
-        delta = accounted_delta(request)
-        noise = request.noise_multiplier
-        if noise is None:
-            budget = request.epsilon or 0.0
-            noise = accounts.noise_multiplier(
-                budget,
-                lambda z: events_of(request, shares, z, request.rounds),
-                delta=delta,
-                accountant=request.accountant,
-            )
+        cap = cohort_cap(request)
+        shares = Shares(request.threshold, request.colluders, cohort_floor(request, cap), cap)
+        noise = solve_noise(request, shares)
         rounds = affordable_rounds(request, shares, noise)
-        epsilon = accounts.epsilon(
-            events_of(request, shares, noise, rounds), delta=delta, accountant=request.accountant
-        )
-        cap = participation_cap(
-            sample_rate=request.sample_rate,
-            rounds=rounds,
-            delta=request.delta,
-            epsilon=epsilon,
-            sampling=request.sampling,
-            wanted=request.max_participations,
-        )
-        server = [(noise, cap), *((event.noise_multiplier, event.rounds) for event in request.spent)]
+        events = events_of(request, shares, noise, rounds)
+        epsilon = accounts.epsilon(events, delta=accounted_delta(request), accountant=request.accountant)
+        most = participations(request, rounds, epsilon)
+        grid = request_grid(request, shares, noise, rounds, epsilon, most)
+        events = events_of(request, shares, noise, rounds, rounding=_rounding(grid, noise))
+        known: dict[str, Any] = {"most": most, "slack": 0.0 if grid is None else grid.slack}
         solved: dict[str, Any] = {
             "request": request,
             "noise_multiplier": noise,
             "epsilon": epsilon,
-            "epsilon_server": accounts.epsilon_server(server, delta=delta, accountant=request.accountant),
+            "epsilon_server": against(request, events, part=shares.server_part, **known),
+            "epsilon_member": against(request, events, part=shares.member_part, **known),
             "rounds": rounds,
-            "max_participations": cap,
+            "max_participations": most,
             "shares": shares,
-            "grid": request_grid(request, shares, noise, rounds, epsilon),
+            "grid": grid,
         }
         plan = cls(**solved, seal=_seal(solved))
         plan.stddev()  # refuses a count that would spend the round's budget
@@ -127,8 +132,8 @@ class PrivacyPlan:
         `cohort` is the number of clients of this round, as the client itself counted them; `clip_norm` is the
         round's, and needed under adaptive clipping only.
 
-        Guarantee: the shares of any survivors that `recover` accepts, less the colluders', add up to noise of
-        `noise_multiplier` clip norms (after the rounding width), and the message moves the sum by at most one.
+        Guarantee: the shares of the whole cohort add up to noise of `noise_multiplier` clip norms (after the rounding
+        width), and the message moves the sum by at most one.
         """
         self._check_randomness(randomness)
         self.shares.check(cohort, cohort)
@@ -192,8 +197,9 @@ class PrivacyPlan:
     ) -> Release:
         """Return the noisy sum of `survivors` messages of a cohort, and the clip norm of the next round.
 
-        Guarantee: raises when too few survived for the noise to be complete. The noise of those who dropped out is made
-        up by the server, so that what is published has the same noise whoever came: it tells nothing about the cohort.
+        Guarantee: raises when too few survived. The noise of those who dropped out is made up by the server, so that
+        what is published has the same noise whoever came: it tells nothing about the cohort, and outsiders face all
+        of the noise. This trusts the server: `total`, as it is before, must not be written or sent anywhere.
         """
         self._check_randomness(randomness)
         self.shares.check(cohort, survivors, round_=round_)
@@ -273,12 +279,14 @@ class PrivacyPlan:
     def stddev(self, clip_norm: float | None = None) -> float:
         """Return the standard deviation of the noise on a round's released sum, in the message's units."""
         if self.grid is None:
-            return self.noise_multiplier * self._clip_norm(clip_norm) * math.sqrt(self.shares.excess)
+            return self.noise_multiplier * self._clip_norm(clip_norm)
         return math.sqrt(self.grid.variance) * self.step(clip_norm)
 
     def events(self, rounds: int | None = None) -> list[Event]:
         """Return the accounting events of the first `rounds` rounds, with what was spent before."""
-        return events_of(self.request, self.shares, self.noise_multiplier, self.rounds if rounds is None else rounds)
+        count = self.rounds if rounds is None else rounds
+        rounding = _rounding(self.grid, self.noise_multiplier)
+        return events_of(self.request, self.shares, self.noise_multiplier, count, rounding=rounding)
 
     def epsilon_after(self, rounds: int) -> float:
         """Return epsilon after some of the rounds."""
@@ -294,29 +302,14 @@ class PrivacyPlan:
 
     def describe(self) -> dict[str, Any]:
         """Return what `sottovoce plan` prints and `summary.json` keeps."""
-        request = self.request
-        return {
-            "mechanism": request.mechanism,
-            "note": "deployment" if request.deployment else "simulated: not private",
-            "accountant": request.accountant,
-            "sampling": request.sampling,
-            "sample_rate": request.sample_rate,
-            "rounds": self.rounds,
-            "rounds_asked": request.rounds,
-            "delta": request.delta,
-            "noise_multiplier": self.noise_multiplier,
-            "epsilon": self.epsilon,
-            "epsilon_against": "anyone who does not know who was sampled",
-            "epsilon_server": self.epsilon_server,
-            "max_participations": self.max_participations,
-            "cohort_cap": self.shares.cap,
-            "clipping": request.clipping,
-            "clip_norm": request.clip_norm,
-            "noise_stddev": self.stddev(),
-            "bits_per_coordinate": self.bits,
-            "wrap_probability": self.wrap_probability,
-            "unsafe": list(request.unsafe),
-        }
+        return describe(self)
+
+    @cached_property
+    def epsilon_if_a_third_colludes(self) -> float:
+        """Return what `epsilon_server` would be if a third of every cohort told the server its noise."""
+        slack = 0.0 if self.grid is None else self.grid.slack
+        part = self.shares.third_part
+        return against(self.request, self.events(), most=self.max_participations, part=part, slack=slack)
 
     @cached_property
     def _curve(self) -> list[float]:
@@ -343,12 +336,17 @@ class PrivacyPlan:
                 f"clip_norm is {self.request.clip_norm:g} in every round of this plan, got {clip_norm:g}; "
                 "only adaptive clipping may change it"
             )
-        in_range("clip_norm", clip_norm, low=0, open_low=True)
+        in_range("clip_norm", clip_norm, low=LEAST_CLIP_NORM, high=MOST_CLIP_NORM)
         return clip_norm
 
     def _check_randomness(self, randomness: Randomness) -> None:
         if self.request.deployment and randomness.repeatable:
             raise PrivacyError("noise in a deployment must come from the operating system, not from a seed")
+
+
+def _rounding(grid: Grid | None, noise: float) -> float:
+    """Return s^2 / (z R)^2, by how much the rounding widens the variance; floats are not rounded."""
+    return 0.0 if grid is None else (ROUNDING / (noise * grid.radius)) ** 2
 
 
 def _seal(parts: dict[str, Any]) -> str:

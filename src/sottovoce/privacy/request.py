@@ -8,6 +8,7 @@ from typing import Literal
 
 from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.core.validate import in_range, one_of
+from sottovoce.privacy.clipping import LEAST_CLIP_NORM, MOST_CLIP_NORM
 from sottovoce.privacy.events import ACCOUNTANTS, SAMPLINGS, Accountant, Event, Sampling
 from sottovoce.privacy.grid import Form
 
@@ -21,12 +22,12 @@ MECHANISMS: tuple[Mechanism, ...] = ("discrete-gaussian", "gaussian")
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Hold the keys of a private run as the user gives them; every one is checked.
+    """The keys of a private run as the user gives them; every one is checked.
 
-    `threshold` 1 means that no client may drop out; secure aggregation's floor(2n/3) + 1 is `threshold` 2/3.
-    `clipping` says where `clip_norm` comes from: the config (fixed), public updates (public), a start that adapts
-    (adaptive), or the clients' own norms (private, which needs `unsafe_clip_norm`). `spent` are releases before round
-    1, such as a vote.
+    `epsilon`, against outsiders, and `epsilon_server` are targets. `threshold` 1 means that no client may drop out;
+    secure aggregation's floor(2n/3) + 1 is `threshold` 2/3. `clipping` says where `clip_norm` comes from: the config
+    (fixed), public updates (public), a start that adapts (adaptive), or the clients' own norms (private, which needs
+    `unsafe_clip_norm`). `spent` are releases before round 1, such as a vote.
     """
 
     clients: int
@@ -35,6 +36,7 @@ class Request:
     delta: float
     length: int
     epsilon: float | None = None
+    epsilon_server: float | None = None
     noise_multiplier: float | None = None
     clip_norm: float = 0.0  # ballots: sqrt(length), which is what signs weigh
     sampling: Sampling = "poisson"
@@ -58,6 +60,7 @@ class Request:
     noise_seed: int | None = None
     unsafe_delta: bool = False
     unsafe_clip_norm: bool = False
+    unsafe_public: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sample_rate", float(self.sample_rate))
@@ -68,6 +71,8 @@ class Request:
         in_range("delta", self.delta, low=0, high=1, open_low=True, open_high=True)
         if self.epsilon is not None:
             in_range("epsilon", self.epsilon, low=1e-3, high=1e4)
+        if self.epsilon_server is not None:
+            in_range("epsilon_server", self.epsilon_server, low=1e-3, high=1e4)
         if self.noise_multiplier is not None:
             in_range("noise_multiplier", self.noise_multiplier, low=0.01, high=1e5)
         one_of("sampling", self.sampling, SAMPLINGS)
@@ -88,19 +93,6 @@ class Request:
         return max(1, round(self.sample_rate * self.clients))
 
     @property
-    def floor(self) -> int:
-        """Return the smallest cohort that is opened."""
-        if self.cohort_floor is not None:
-            return self.cohort_floor
-        if self.sampling == "fixed":
-            return self.cohort_size
-        if self.colluders == 0:
-            return 1
-        from scipy.stats import binom
-
-        return max(1, int(binom.ppf(1e-6, self.clients, self.sample_rate)))
-
-    @property
     def count_noise(self) -> float:
         """Return the standard deviation of adaptive clipping's count."""
         return self.count_stddev if self.count_stddev is not None else self.sample_rate * self.clients / 20
@@ -108,11 +100,13 @@ class Request:
     @property
     def unsafe(self) -> tuple[str, ...]:
         """Name the unsafe keys that are in use, to be printed."""
-        return tuple(name for name in ("unsafe_delta", "unsafe_clip_norm") if getattr(self, name))
+        return tuple(name for name in ("unsafe_delta", "unsafe_clip_norm", "unsafe_public") if getattr(self, name))
 
     def _check_budget(self) -> None:
-        if self.epsilon is None and self.noise_multiplier is None:
-            raise InputError("a private run needs epsilon or noise_multiplier")
+        if self.epsilon is None and self.epsilon_server is None and self.noise_multiplier is None:
+            raise InputError("a private run needs epsilon, epsilon_server or noise_multiplier")
+        if self.epsilon_server is not None and self.noise_multiplier is not None:
+            raise InputError("epsilon_server is a target for the noise; give it or noise_multiplier, not both")
         if self.delta > 1 / self.clients and not self.unsafe_delta:
             raise PrivacyError(
                 f"delta must be at most 1 / clients = {1 / self.clients:.3g}, got {self.delta:g}: a larger one allows "
@@ -129,7 +123,7 @@ class Request:
                     f"clip_norm of signs is sqrt(length) = {weight:.6g}, got {self.clip_norm:g}; leave it out"
                 )
             object.__setattr__(self, "clip_norm", weight)
-        in_range("clip_norm", self.clip_norm, low=0, open_low=True, high=1e30)
+        in_range("clip_norm", self.clip_norm, low=LEAST_CLIP_NORM, high=MOST_CLIP_NORM)
         if self.clipping == "private" and not self.unsafe_clip_norm:
             raise PrivacyError(
                 "clip_norm from the clients' own norms is not private; use fixed, public or adaptive clipping, "

@@ -1,23 +1,33 @@
-"""Size each client's share of the noise for the fewest honest survivors."""
+"""Tell how much of a cohort's noise each adversary cannot know."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sottovoce.core.errors import PrivacyError, RunError
 from sottovoce.core.validate import in_range
 
 __all__ = ["Shares"]
 
+Counts = NDArray[np.int64]
+
 
 @dataclass(frozen=True)
 class Shares:
-    """Say how many of a cohort's shares are sure to be there.
+    """The shares into which a cohort's noise is split, and how many of them an adversary cannot know.
 
-    Of a cohort of n at least t(n) messages must arrive (n itself when `threshold` is 1, else floor(threshold n) + 1, as
-    secure aggregation has it), and up to `colluders` of their senders may tell the adversary their noise. Cohorts have
-    `floor` to `cap` clients.
+    A cohort of n clients, from `floor` to `cap`, shares one variance V: each client adds V / n, whatever n is. Of a
+    cohort of n at least t(n) messages must arrive (n itself when `threshold` is 1, else floor(threshold n) + 1, as
+    secure aggregation has it); the server makes up the shares of those who left. Up to `colluders` of the senders may
+    tell the server their noise.
+
+    Shares of V / t(n) would leave more noise, but would tell n: in a million coordinates the variance of the sum is
+    measured to a thousandth, and n tells who was sampled.
     """
 
     threshold: float
@@ -35,24 +45,43 @@ class Shares:
                 f"cohort_floor must leave an honest survivor, got {self.floor}: of its {self.survivors(self.floor)} "
                 f"survivors {self.colluders} may collude; raise cohort_floor or sample_rate"
             )
+        if np.any(2 * self._survivors <= self.sizes + self.colluders):
+            raise PrivacyError(
+                f"colluders must leave two survivor sets a common honest client, got {self.colluders} in a cohort of "
+                f"{self.floor} with threshold {self.threshold:.3g}; raise cohort_floor or threshold"
+            )
+
+    @property
+    def sizes(self) -> Counts:
+        """Return every size that a cohort may have."""
+        return np.arange(self.floor, self.cap + 1)
 
     def survivors(self, cohort: int) -> int:
         """Return t(n), the fewest messages with which a sum may be opened."""
         return cohort if self.threshold == 1 else min(cohort, int(self.threshold * cohort + 1e-9) + 1)
 
     def honest(self, cohort: int) -> int:
-        """Return t(n) - c, the fewest shares that the adversary does not know."""
+        """Return t(n) - c, the fewest shares that server and colluders together do not know."""
         return self.survivors(cohort) - self.colluders
 
     @cached_property
-    def excess(self) -> float:
-        """Return the noise variance of a full cohort over that which is sure; the same for every cohort.
+    def server_part(self) -> float:
+        """Return the least part of V that server and colluders do not know: (t(n) - c) / n of the worst cohort."""
+        return self._least(self._survivors - self.colluders)
 
-        Guarantee: a share of variance V * excess / n leaves at least V among the honest survivors of any cohort, and
-        the full cohort's noise does not tell how large the cohort was. (Shares of V / (t(n) - c) would: in a million
-        coordinates the variance is measured to a thousandth, which tells n, which tells who was sampled.)
-        """
-        return max(cohort / self.honest(cohort) for cohort in range(self.floor, self.cap + 1))
+    @cached_property
+    def member_part(self) -> float:
+        """Return the least part of V that one client of the cohort does not know: all but its own share."""
+        return self._least(self.sizes - 1)
+
+    @cached_property
+    def third_part(self) -> float:
+        """Return what `server_part` would be if a third of every cohort told the server its noise."""
+        return self._least(self._survivors - self.sizes // 3)
+
+    def unknown_shares(self) -> list[Counts]:
+        """Return, for each adversary, how many shares of each cohort it does not know; outsiders know none."""
+        return [self.sizes, self._survivors - self.colluders, self.sizes - 1, self._survivors - self.sizes // 3]
 
     def check(self, cohort: int, survivors: int, *, round_: int | None = None) -> None:
         """Raise unless enough messages arrived for the noise to be complete."""
@@ -68,3 +97,13 @@ class Shares:
                 f"{where}{survivors} messages, but the noise was shared among at least {self.survivors(cohort)}; "
                 "nothing was released"
             )
+
+    @property
+    def _survivors(self) -> Counts:
+        if self.threshold == 1:
+            return self.sizes
+        needed: Counts = np.floor(self.threshold * self.sizes + 1e-9).astype(np.int64) + 1
+        return np.minimum(self.sizes, needed)
+
+    def _least(self, unknown: NDArray[Any]) -> float:
+        return float(np.min(unknown / self.sizes))

@@ -1,0 +1,47 @@
+"""Say what a privacy plan promises, field by field, for `sottovoce plan` and `summary.json`."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sottovoce.privacy.plan import PrivacyPlan
+
+__all__ = ["describe"]
+
+
+def describe(plan: PrivacyPlan) -> dict[str, Any]:
+    """Return the plan's promises and settings; an epsilon is null where there is no bound."""
+    request = plan.request
+    return {
+        "mechanism": request.mechanism,
+        "note": "deployment" if request.deployment else "simulated: not private",
+        "accountant": request.accountant,
+        "sampling": request.sampling,
+        "sample_rate": request.sample_rate,
+        "rounds": plan.rounds,
+        "rounds_asked": request.rounds,
+        "delta": request.delta,
+        "noise_multiplier": plan.noise_multiplier,
+        "epsilon": plan.epsilon,
+        "epsilon_against": "anyone who does not know who was sampled and holds no client; trusts the server",
+        "epsilon_server": _finite(plan.epsilon_server),
+        "epsilon_server_if_a_third_colludes": _finite(plan.epsilon_if_a_third_colludes),
+        "epsilon_member": _finite(plan.epsilon_member),
+        "threshold": request.threshold,
+        "colluders": request.colluders,
+        "max_participations": plan.max_participations,
+        "cohort_floor": plan.shares.floor,
+        "cohort_cap": plan.shares.cap,
+        "clipping": request.clipping,
+        "clip_norm": request.clip_norm,
+        "noise_stddev": plan.stddev(),
+        "bits_per_coordinate": plan.bits,
+        "wrap_probability": plan.wrap_probability,
+        "unsafe": list(request.unsafe),
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -11,7 +11,7 @@ from sottovoce.core.errors import DataError
 from sottovoce.data import balance
 from sottovoce.data.hospital import _FIELDS, DIAGNOSES, DRUGS, read_diabetes130
 
-LEAKS = ("readmitted", "time_in_hospital")
+LEAKS = ("readmitted",)
 
 
 def row(encounter: int, patient: int, **changes: str) -> dict[str, str]:
@@ -21,6 +21,7 @@ def row(encounter: int, patient: int, **changes: str) -> dict[str, str]:
         "admission_type_id": "1",
         "discharge_disposition_id": "1",
         "num_medications": "10",
+        "time_in_hospital": "3",
         **dict.fromkeys(DIAGNOSES, "?"),
         **dict.fromkeys(DRUGS, "No"),
         **dict.fromkeys(LEAKS, "0"),
@@ -60,6 +61,31 @@ def test_elective_newborn_and_pregnant_admissions_are_left_out(tmp_path: Path, c
     assert len(found.y_train) + len(found.y_test) == 10
 
 
+@pytest.mark.parametrize("changes", [{"age": "[0-10)"}, {"age": "[10-20)"}, {"time_in_hospital": "2"}])
+def test_minors_and_stays_under_three_days_are_left_out(tmp_path: Path, changes: dict[str, str]) -> None:
+    rows = [*patients(10), row(11, 11, **changes)]
+
+    found = read_diabetes130(table(tmp_path / "d.csv", rows))
+
+    assert len(found.y_train) + len(found.y_test) == 10
+
+
+def test_the_youngest_adults_and_stays_of_three_days_are_kept(tmp_path: Path) -> None:
+    rows = [*patients(10), row(11, 11, age="[20-30)", time_in_hospital="3"), row(12, 12, age="[90-100)")]
+
+    found = read_diabetes130(table(tmp_path / "d.csv", rows))
+
+    assert len(found.y_train) + len(found.y_test) == 12
+
+
+def test_a_patient_whose_first_stay_was_short_is_not_represented_by_a_later_one(tmp_path: Path) -> None:
+    rows = [*patients(10), row(11, 11, time_in_hospital="1"), row(12, 11, time_in_hospital="9")]
+
+    found = read_diabetes130(table(tmp_path / "d.csv", rows))
+
+    assert len(found.y_train) + len(found.y_test) == 10
+
+
 @pytest.mark.parametrize(("disposition", "died"), [("11", 1), ("19", 1), ("20", 1), ("21", 1), ("1", 0), ("13", 0)])
 def test_death_in_hospital_is_the_label(tmp_path: Path, disposition: str, died: int) -> None:
     found = read_diabetes130(table(tmp_path / "d.csv", patients(10, discharge_disposition_id=disposition)))
@@ -84,7 +110,7 @@ def test_what_leaks_the_outcome_changes_nothing(tmp_path: Path) -> None:
     rows = patients(50)
     before = read_diabetes130(table(tmp_path / "a.csv", rows))
     for number, entry in enumerate(rows):
-        entry |= {"readmitted": "<30", "time_in_hospital": str(number)}
+        entry |= {"readmitted": "<30", "time_in_hospital": str(3 + number)}
 
     after = read_diabetes130(table(tmp_path / "b.csv", rows))
 
@@ -108,7 +134,7 @@ def test_a_table_of_words_where_numbers_belong_is_a_data_error(tmp_path: Path) -
         read_diabetes130(table(tmp_path / "a.csv", patients(10, num_medications="many")))
     with pytest.raises(DataError, match="damaged"):
         read_diabetes130(table(tmp_path / "b.csv", [row(1, 1) | {"encounter_id": "first"}]))
-    with pytest.raises(DataError, match="no first encounter"):
+    with pytest.raises(DataError, match="no first encounter of an adult for at least 3 days"):
         read_diabetes130(table(tmp_path / "c.csv", []))
 
 

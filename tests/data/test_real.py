@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from sottovoce.core.errors import InputError
 from sottovoce.core.streams import Streams
 from sottovoce.data import Dataset, partition
 from sottovoce.data.catalogue import SOURCES
@@ -53,19 +54,22 @@ def test_no_person_of_lfw_is_in_two_clients(real: Real) -> None:
     assert sum(len(np.unique(faces.ids[dealt.records(k)])) for k in range(100)) == len(np.unique(faces.ids))
 
 
-def test_first_encounters_without_elective_newborn_and_pregnant_ones_remain(real: Real) -> None:
+def test_first_encounters_of_adults_for_three_days_or_more_remain(real: Real) -> None:
     stays = real("diabetes130")
 
-    # 71,518 patients, 13,926 of them elective or newborn and 225 pregnant at their first encounter.
-    assert stays.records + len(stays.y_test) == 57_367
-    assert int(stays.y_train.sum()) + int(stays.y_test.sum()) == 1002
+    # 71,518 patients; at their first encounter 13,926 are elective or newborn, 225 more pregnant, 600 more below 20,
+    # and 17,776 more stayed one or two days.
+    assert stays.records + len(stays.y_test) == 38_991
+    assert (int(stays.y_train.sum()), int(stays.y_test.sum())) == (522, 108)
     assert 0 <= stays.x_train.min() <= stays.x_train.max() <= 1
 
 
-def test_virtual_hospitals_each_have_a_death(real: Real) -> None:
+def test_at_most_522_virtual_hospitals_each_have_a_death(real: Real) -> None:
     stays = real("diabetes130")
 
-    dealt = partition("hospitals", stays.y_train, 500, Streams(1))
+    dealt = partition("hospitals", stays.y_train, 522, Streams(1))
 
-    assert min(int(stays.y_train[dealt.records(k)].sum()) for k in range(500)) >= 1
-    assert dealt.sizes.largest - dealt.sizes.smallest <= 1
+    assert {int(stays.y_train[dealt.records(k)].sum()) for k in range(522)} == {1}
+    assert (dealt.sizes.smallest, dealt.sizes.largest) == (59, 60)
+    with pytest.raises(InputError, match="at most the 522 records of class 1"):
+        partition("hospitals", stays.y_train, 523, Streams(1))

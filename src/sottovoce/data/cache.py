@@ -22,7 +22,7 @@ from sottovoce.data.dataset import Dataset
 
 __all__ = ["cache_folder", "unpacked"]
 
-VERSION: Final = 1  # raise it when a reader gives other arrays for the same file
+VERSION: Final = 2  # raise it when a reader gives other arrays for the same file
 _ARRAYS: Final = ("x_train", "y_train", "x_test", "y_test")
 
 

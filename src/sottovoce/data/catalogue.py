@@ -168,8 +168,8 @@ _ALL: Final = (
     ),
     Source(
         "diabetes130",
-        (45894, 11473),
-        (207,),
+        (31193, 7798),
+        (169,),
         2,
         "UCI 296, Clore et al.; CC BY 4.0",
         forms=tuple(

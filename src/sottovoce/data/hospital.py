@@ -1,9 +1,13 @@
 """Prepare in-hospital mortality on the diabetes130 table as thesis 8.4.1 prepares its closed records.
 
-One record a patient: the first encounter. Elective, newborn and pregnant admissions are left out. Features are what the
-thesis has: age, gender, admission type, drugs with their dosage, ICD-9 codes; the number of medications stands in for
-the MRCI. Whatever tells the outcome (`discharge_disposition_id`, `readmitted`), is known only at the end
-(`time_in_hospital`) or is the patient's history (`number_inpatient`, ...) is not read as a feature.
+One record a patient: the first encounter. As in the thesis (8.3.2 and 8.4.1), adults who stayed at least three days are
+kept, and elective, newborn and pregnant admissions are left out. Ages are decades here, so an adult is 20 or older. The
+thesis reads the first day of a stay; this table does not tell days apart, so all of the first encounter is read.
+
+Features are what the thesis has: age, gender, admission type, drugs with their dosage, ICD-9 codes; the number of
+medications stands in for the MRCI. Whatever tells the outcome (`discharge_disposition_id`, `readmitted`), is known only
+at the end (`time_in_hospital`, which chooses records and describes none) or is the patient's history
+(`number_inpatient`, ...) is not a feature.
 """
 
 from __future__ import annotations
@@ -25,6 +29,8 @@ __all__ = ["balance", "read_diabetes130"]
 
 DIED: Final = frozenset({"11", "19", "20", "21"})
 ELECTIVE, NEWBORN = "3", "4"
+ADULT: Final = 20  # years: the first decade, [20-30), that holds no minors
+SHORTEST: Final = 3  # days in hospital
 GENDERS: Final = ("Female", "Male", "Unknown")
 ADMISSIONS: Final = {"1": "emergency", "2": "urgent", "7": "trauma"}
 RARE: Final = 100  # a feature on fewer patients' records is dropped
@@ -37,7 +43,7 @@ DRUGS: Final = (
 )
 _FIELDS: Final = (
     *("encounter_id", "patient_nbr", "gender", "age", "admission_type_id", "discharge_disposition_id"),
-    "num_medications",
+    *("num_medications", "time_in_hospital"),
 )
 
 
@@ -45,10 +51,11 @@ class _Stay(NamedTuple):
     encounter: int
     patient: str
     gender: str
-    age: str
+    age: int  # where its decade begins
     admission: str
     died: bool
     medications: str
+    days: int
     codes: frozenset[str]
 
 
@@ -69,7 +76,7 @@ def read_diabetes130(path: Path) -> Dataset:
     with damaged(path):
         stays = _stays(path)
     if not stays:
-        raise DataError(f"{path} has no first encounter that is neither elective, newborn nor pregnant")
+        raise DataError(f"{path} has no first encounter of an adult for at least {SHORTEST} days that is not excluded")
     test = held_out([stay.patient for stay in stays])
     train = ~test
     codes = [stay.codes for stay in stays]
@@ -77,7 +84,7 @@ def read_diabetes130(path: Path) -> Dataset:
     common = sorted(code for code, count in appearances.items() if count >= RARE)
     x = np.column_stack(
         [
-            min_max(numbers(f"{path}: age", (stay.age[1:].split("-")[0] for stay in stays)), train),
+            min_max(np.array([stay.age for stay in stays], np.float64), train),
             min_max(numbers(f"{path}: num_medications", (stay.medications for stay in stays)), train),
             one_hot([(stay.gender,) for stay in stays], GENDERS),
             one_hot([(stay.admission,) for stay in stays], (*ADMISSIONS.values(), "unknown")),
@@ -93,7 +100,7 @@ def _stays(path: Path) -> list[_Stay]:
     """Return the first encounter of each patient, in the order of encounters, unless it is excluded."""
     first: dict[str, _Stay] = {}
     for row in read_table(path, (*_FIELDS, *DIAGNOSES, *DRUGS)):
-        encounter, patient, gender, age, admission, disposition, medications = row[: len(_FIELDS)]
+        encounter, patient, gender, age, admission, disposition, medications, days = row[: len(_FIELDS)]
         known = first.get(patient)
         if known is not None and known.encounter <= int(encounter):
             continue
@@ -105,17 +112,21 @@ def _stays(path: Path) -> list[_Stay]:
             encounter=int(encounter),
             patient=patient,
             gender=gender if gender in GENDERS else "Unknown",
-            age=age,
+            age=int(age[1:].split("-")[0]),
             admission=admission,
             died=disposition in DIED,
             medications=medications,
+            days=int(days),
             codes=frozenset(codes),
         )
     ordered = sorted(first.values(), key=lambda stay: stay.encounter)
     return [
         stay._replace(admission=ADMISSIONS.get(stay.admission, "unknown"))
         for stay in ordered
-        if stay.admission not in (ELECTIVE, NEWBORN) and not any(map(_pregnant, stay.codes))
+        if stay.age >= ADULT
+        and stay.days >= SHORTEST
+        and stay.admission not in (ELECTIVE, NEWBORN)
+        and not any(map(_pregnant, stay.codes))
     ]
 
 

@@ -25,11 +25,13 @@ def standard(tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
     return model(path)
 
 
-@pytest.mark.parametrize("name", ["fl-top", "fl-rnd"])
+@pytest.mark.parametrize(("name", "weighting"), [("fl-top", "records"), ("fl-rnd", "auto")])
 def test_a_run_that_keeps_every_coordinate_is_fl_std_bit_for_bit(
-    tmp_path: Path, standard: np.ndarray, name: str
+    tmp_path: Path, standard: np.ndarray, name: str, weighting: str
 ) -> None:
-    run(small(**UNEVEN, scheme={"name": name, "ratio": 1}), tmp_path / "run")
+    """The box of FL-TOP has no weights, so uneven clients must be told to count by their records."""
+    aggregation = {"weighting": weighting}
+    run(small(**UNEVEN, scheme={"name": name, "ratio": 1}, aggregation=aggregation), tmp_path / "run")
 
     assert np.array_equal(model(tmp_path / "run"), standard)
 

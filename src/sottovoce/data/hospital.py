@@ -25,7 +25,7 @@ from sottovoce.data.dataset import Dataset
 from sottovoce.data.features import held_out, min_max, numbers, one_hot
 from sottovoce.data.files import damaged, read_table
 
-__all__ = ["balance", "read_diabetes130"]
+__all__ = ["balance", "balanced_size", "read_diabetes130"]
 
 DIED: Final = frozenset({"11", "19", "20", "21"})
 ELECTIVE, NEWBORN = "3", "4"
@@ -69,6 +69,12 @@ def balance(y: NDArray[Any], rng: Generator) -> NDArray[np.int64]:
         return np.arange(len(y), dtype=np.int64)
     kept = [rng.choice(np.flatnonzero(y == label), counts.min(), replace=False, shuffle=False) for label in present]
     return np.sort(np.concatenate(kept)).astype(np.int64)
+
+
+def balanced_size(y: NDArray[Any]) -> int:
+    """Count the records that `balance` keeps."""
+    _, counts = np.unique(y, return_counts=True)
+    return int(len(counts) * counts.min())
 
 
 def read_diabetes130(path: Path) -> Dataset:

@@ -12,10 +12,12 @@ from sottovoce.core.errors import InputError
 from sottovoce.core.streams import Purpose, Streams
 from sottovoce.core.validate import in_range, one_of
 from sottovoce.data import dealing
+from sottovoce.data.hospital import balanced_size
 
-__all__ = ["KINDS", "Partition", "Shards", "Sizes", "Virtual", "partition"]
+__all__ = ["KINDS", "Partition", "Shards", "Sizes", "Virtual", "mean_balanced_size", "partition"]
 
 KINDS: Final = ("iid", "dirichlet", "shards", "by-id", "hospitals", "virtual")
+_LOOKED_AT: Final = 10_000
 PAPER_SIZE: Final = 10  # records a client has in the papers' image experiments
 
 Records = NDArray[np.int64]
@@ -204,6 +206,16 @@ def partition(
         case _:
             owners = dealing.hospitals(labels, clients, rng)
     return Shards(*dealing.gather(owners, clients, rng))
+
+
+def mean_balanced_size(owners: Partition, labels: NDArray[Any]) -> float:
+    """Return the mean number of records that a client keeps when each client balances its own.
+
+    Exact up to 10,000 clients; of more, that many are looked at, evenly spread.
+    """
+    looked_at = min(owners.clients, _LOOKED_AT)
+    clients = (place * owners.clients // looked_at for place in range(looked_at))
+    return sum(balanced_size(labels[owners.records(client)]) for client in clients) / looked_at
 
 
 def _check_client(client: int, clients: int) -> None:

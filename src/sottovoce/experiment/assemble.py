@@ -10,6 +10,7 @@ from sottovoce.core.streams import Purpose, Seeds, Streams
 from sottovoce.data import Dataset, load, partition
 from sottovoce.experiment.build import Assembly
 from sottovoce.experiment.config import Experiment
+from sottovoce.experiment.measure import MEASURED
 from sottovoce.experiment.tables import Aggregation
 from sottovoce.federation.cohort import Cohort
 from sottovoce.models import network
@@ -29,9 +30,9 @@ def assemble(experiment: Experiment) -> Assembly:
     splits: dict[str, Dataset] = {}
     if table.held_out:
         dataset, splits["held_out"] = dataset.split(table.held_out, streams.get(Purpose.SPLIT, 0))
-    from_public = experiment.privacy is not None and experiment.privacy.clipping == "public"
+    clipping = None if experiment.privacy is None else experiment.privacy.clipping
     voted = experiment.privacy is not None and experiment.privacy.vote_noise_multiplier is not None
-    if (scheme.needs_importance and not voted) or from_public:
+    if (scheme.needs_importance and not voted) or clipping == "public":
         dataset, splits["public"] = _public(experiment, dataset, streams)
     owners = partition(
         table.partition,
@@ -59,7 +60,7 @@ def assemble(experiment: Experiment) -> Assembly:
     scheme.bind(net.dim)  # refuses a ratio or a chunking that does not fit this model
     assembly = Assembly(experiment, dataset, splits, net, owners, cohort, scheme, seeds)
     # Refuse a budget, a threshold or a graph that cannot be kept.
-    plan = assembly.plan(1.0 if from_public else None)
+    plan = assembly.plan(1.0 if clipping in MEASURED else None)
     if experiment.secure == "real":
         if plan is not None and plan.shares.floor < 2:
             raise PrivacyError(

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.core.streams import Purpose, Seeds
 from sottovoce.core.vectors import Vector
-from sottovoce.data import Dataset, Partition
+from sottovoce.data import Dataset, Partition, mean_balanced_size
 from sottovoce.experiment.config import Experiment
+from sottovoce.experiment.measure import coordinate_importance, measured_clip_norm
 from sottovoce.federation.client import setup_message
 from sottovoce.federation.coding import BallotGrid, Clear, Coding, Grid, Private
 from sottovoce.federation.cohort import Cohort
@@ -29,9 +30,9 @@ from sottovoce.federation.shared import Arrays
 from sottovoce.federation.vote import Election, Vote, hold_vote
 from sottovoce.federation.worker import Blueprint
 from sottovoce.models import LocalTraining, Network
-from sottovoce.privacy import PrivacyPlan, public_clip_norm
+from sottovoce.privacy import PrivacyPlan
 from sottovoce.privacy.vote import vote_plan
-from sottovoce.schemes import Scheme, State, importance
+from sottovoce.schemes import Scheme, State
 
 __all__ = ["Assembly", "Ready"]
 
@@ -68,9 +69,18 @@ class Assembly:
 
     @property
     def weighted(self) -> bool:
-        """Tell whether clients count by |D_k|; in a private run they never do."""
-        private = self.experiment.privacy is not None
-        return self.scheme.weighted and not private and self.experiment.aggregation.weighting != "equal"
+        """Tell whether clients count by |D_k|: as the scheme's box has it, or as asked; in a private run never."""
+        if self.experiment.privacy is not None:
+            return False
+        asked = self.experiment.aggregation.weighting
+        return self.scheme.weighted if asked == "auto" else asked == "records"
+
+    @cached_property
+    def mean_size(self) -> float:
+        """Return the mean number of records that a client trains with: what is left after balancing."""
+        if not self.experiment.client.balanced:
+            return self.partition.mean_size
+        return mean_balanced_size(self.partition, self.dataset.y_train)
 
     @cached_property
     def start(self) -> Vector:
@@ -99,7 +109,7 @@ class Assembly:
             partition=self.partition,
             balanced=client.balanced,
             seed=self.seeds.seed,
-            mean_size=self.partition.mean_size if self.weighted else None,
+            mean_size=self.mean_size if self.weighted else None,
         )
 
     def engine(self) -> LocalEngine:
@@ -112,12 +122,9 @@ class Assembly:
 
         Coordinates that the clients vote for are not known yet: the vote spends budget, so `elect` waits for a ledger.
         """
-        scores = self._importance(engine) if self.scheme.needs_importance and self.vote_plan is None else None
-        bound = self._bind(scores)
-        clip_norm = None
-        if self.experiment.privacy is not None and self.experiment.privacy.clipping == "public":
-            clip_norm = self._public_clip_norm(engine, bound)
-        plan = self.plan(clip_norm)
+        chosen = self.scheme.needs_importance and self.vote_plan is None
+        bound = self._bind(coordinate_importance(self, engine) if chosen else None)
+        plan = self.plan(measured_clip_norm(self, engine, bound))
         coding = self.coding(bound, plan)
         aggregator = self._aggregator(coding, bound, plan)
         if isinstance(aggregator, Secure) and self.experiment.aggregation.key_life == "session":
@@ -156,7 +163,7 @@ class Assembly:
             return None
         given = table.clip_norm if clip_norm is None else clip_norm
         bound = self.scheme.bind(self.network.dim)
-        if given is None and bound.form == "floats" and table.clipping in ("fixed", "private"):
+        if given is None and bound.form == "floats" and table.clipping == "fixed":
             raise InputError('[privacy] clip_norm is missing; set it, or clipping = "public" or "adaptive"')
         start = 0.0 if bound.form == "ballots" else 1.0  # adaptive clipping finds its way from anywhere
         return PrivacyPlan.solve(
@@ -255,26 +262,6 @@ class Assembly:
 
     def _server_step(self) -> ServerStep:
         return ServerStep(**self.experiment.server.model_dump(), rounds=self.experiment.experiment.rounds)
-
-    def _importance(self, engine: LocalEngine) -> Vector:
-        table = self.experiment.scheme
-        records = len(self.splits["public"].y_train)
-
-        def gradient(params: Vector, step: int) -> Vector:
-            rng = self.seeds.server.get(Purpose.PUBLIC, 0, step)
-            return engine.gradient(params, "public", rng.permutation(records)[: table.public_batch])
-
-        return importance(gradient, self.start, table.public_steps, self.experiment.client.client_lr)
-
-    def _public_clip_norm(self, engine: LocalEngine, bound: Scheme) -> float:
-        """Return a quantile of the norms of updates made from public records, dealt out like the clients'."""
-        records = len(self.splits["public"].y_train)
-        each = max(1, min(records, round(self.partition.mean_size)))
-        order = self.seeds.server.get(Purpose.PUBLIC, 2).permutation(records)
-        shards = [order[start : start + each] for start in range(0, records - each + 1, each)]
-        norms = engine.public_norms(bound, self.start, shards)
-        quantile = 0.5 if self.experiment.privacy is None else self.experiment.privacy.clip_quantile
-        return public_clip_norm(norms, quantile=quantile)
 
     def arrays(self) -> Arrays:
         """Return the records that workers share."""

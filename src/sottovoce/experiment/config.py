@@ -64,7 +64,7 @@ class Experiment(Table):
             )
         if scheme.everyone and self.cohort.cap is not None:
             raise ValueError(f"{scheme.name} needs every client in every round; remove [cohort] cap")
-        if self.aggregation.weighting == "records" and not scheme.weighted:
+        if self.aggregation.weighting == "records" and not scheme.linear:  # an encoded update forgets its scale
             raise ValueError(f"{scheme.name} counts every client the same; remove [aggregation] weighting")
         self._check_privacy(scheme)
         if self.secure == "real" and self.privacy is not None and self.privacy.mechanism == "gaussian":
@@ -97,11 +97,22 @@ class Experiment(Table):
             )
         if self.privacy.vote_noise_multiplier is not None:
             self._check_vote(scheme)
+        self._check_clip_norm(self.privacy)
         if self.aggregation.weighting == "records":
             raise PrivacyError(
                 "weighting by data size changes what one client may weigh after clipping; a private run weighs every "
                 'client equally: set [aggregation] weighting = "equal" or leave it out'
             )
+
+    def _check_clip_norm(self, table: Privacy) -> None:
+        if table.clip_norm is None or table.clipping not in ("public", "private"):
+            return
+        if table.clipping == "private" and not table.unsafe_clip_norm:
+            return  # not private whatever the norm is; the plan says so
+        raise ValueError(
+            f'[privacy] clipping = "{table.clipping}" measures clip_norm, but {table.clip_norm:g} is given; remove it, '
+            'or set clipping = "fixed"'
+        )
 
     def _check_vote(self, scheme: Scheme) -> None:
         key = "[privacy] vote_noise_multiplier"

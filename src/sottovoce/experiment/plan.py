@@ -8,6 +8,7 @@ from typing import Any
 from sottovoce.experiment.assemble import assemble
 from sottovoce.experiment.build import Assembly, Ready
 from sottovoce.experiment.config import Experiment
+from sottovoce.experiment.papers import paper_cost
 from sottovoce.experiment.summary import secure_cost
 from sottovoce.federation.local import LocalEngine
 from sottovoce.federation.round import RoundResult, server_round
@@ -28,7 +29,7 @@ def plan(experiment: Experiment) -> dict[str, Any]:
     cohort = max(total.cohort, 1)
     up, down = (round(size / cohort) for size in (total.total.bytes_up, total.total.bytes_down))
     once_up, once_down = _enrolment(first)
-    paper_up, paper_down = (4 * values * rounds * float(assembly.cohort.sample_rate) for values in bound.paper_values)
+    paper_up, paper_down = paper_cost(bound, assembly.cohort, privacy, rounds)
     return {
         "scheme": bound.name,
         "model": assembly.network.name,

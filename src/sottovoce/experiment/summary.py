@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from sottovoce.experiment.build import Assembly, Ready
+from sottovoce.experiment.measure import public_records
+from sottovoce.experiment.papers import paper_cost
 from sottovoce.federation.coding import Grid
-from sottovoce.schemes import Scheme
 
 __all__ = ["secure_cost", "summarise"]
 
@@ -23,7 +24,7 @@ def summarise(assembly: Assembly, ready: Ready, records: list[Record], *, spent:
     up, down = (sum(record[key] for record in records) for key in ("bytes_up", "bytes_down"))
     senders = sum(record["senders"] for record in records)
     asked = sum(record["cohort"] for record in records)
-    paper_up, paper_down = _paper_cost(assembly, scheme, best["round"] if best else len(records))
+    paper_up, paper_down = paper_cost(scheme, assembly.cohort, plan, best["round"] if best else len(records))
     summary: Record = {
         "name": experiment.experiment.name,
         "scheme": scheme.name,
@@ -84,6 +85,7 @@ def summarise(assembly: Assembly, ready: Ready, records: list[Record], *, spent:
     if "public" in assembly.splits:
         table = experiment.scheme
         summary["public"] = table.public or f"{table.public_samples} records set aside from {experiment.data.source}"
+        summary["public_records"] = len(public_records(assembly))  # those that were used, after balancing
     if assembly.network.binary:
         for name in ("balanced_accuracy", "auroc"):
             summary[f"{name}_final"] = final and final[name]
@@ -105,10 +107,3 @@ def _share(total: int, parts: int) -> int | float | None:
     if not parts:
         return None
     return total // parts if total % parts == 0 else total / parts
-
-
-def _paper_cost(assembly: Assembly, scheme: Scheme, round_: int) -> tuple[float, float]:
-    """Return the papers' formula, ratio * n * 32 bits * round * C, in bytes per client at the best round."""
-    up, down = scheme.paper_values
-    factor = 4 * round_ * float(assembly.cohort.sample_rate)
-    return up * factor, down * factor

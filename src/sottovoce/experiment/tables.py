@@ -103,7 +103,7 @@ class SchemeTable(Table):
     name: str = "fl-std"
     public: str | None = None  # a data set; None: a slice of the training data, set aside before partitioning ...
     public_samples: int = Field(10, ge=1)  # ... which a private run refuses
-    public_batch: int = Field(10, ge=1)
+    public_batch: int | None = Field(None, ge=1)  # None: all of them in every step, as in the papers
     public_steps: int = Field(5, ge=1)  # T_init
     keys: dict[str, Any] = Field(default_factory=dict)
 
@@ -127,7 +127,7 @@ class Privacy(Table):
     accountant: Literal["pld", "rdp", "moments"] = "pld"
     mechanism: Literal["discrete-gaussian", "gaussian"] = "discrete-gaussian"
     clipping: Literal["fixed", "public", "adaptive", "private"] = "fixed"
-    clip_norm: float | None = None
+    clip_norm: float | None = None  # clipping = "fixed"; where "adaptive" starts; measured otherwise
     clip_quantile: float = 0.5
     clip_lr: float = 0.2
     count_stddev: float | None = None
@@ -147,7 +147,7 @@ class Aggregation(Table):
     """
 
     secure: Literal["none", "ideal", "real"] | None = None  # None: "ideal" for a private run, else "none"
-    weighting: Literal["auto", "records", "equal"] = "auto"
+    weighting: Literal["auto", "records", "equal"] = "auto"  # auto: by |D_k| where the scheme's box in the papers does
     threshold: Rate | None = None  # None: 2/3
     colluders: int = Field(0, ge=0)
     neighbours: int = Field(0, ge=0)  # 0: everyone up to 200 clients, above as many as the bound asks for

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, Pipe, wait
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -109,10 +109,28 @@ class LocalEngine:
         parts = self._calls(("scores", (params, split, start, start + size)) for start in range(0, records, size))
         return np.concatenate(parts)
 
-    def public_norms(self, scheme: Scheme, params: Vector, shards: list[NDArray[np.int64]]) -> list[float]:
-        """Return the norms of the messages that clients with these public records would send."""
-        norms: list[float] = self._calls([("public_norms", (scheme, params, shards))])[0]
-        return norms
+    def public_norms(
+        self, scheme: Scheme, params: Vector, shards: list[NDArray[np.int64]], seeds: list[int]
+    ) -> list[float]:
+        """Return the norms of the messages that clients with these public records would send.
+
+        Every shard and every round seed is used: number i pairs shard and seed i, and the shorter list starts again.
+        """
+        return self._norms("public_norms", scheme, params, shards, seeds)
+
+    def client_norms(self, scheme: Scheme, params: Vector, clients: list[int], seeds: list[int]) -> list[float]:
+        """Return the norms of the messages that these clients would send; not private. Pairs as in `public_norms`."""
+        return self._norms("client_norms", scheme, params, clients, seeds)
+
+    def _norms(self, call: str, scheme: Scheme, params: Vector, owners: Sequence[Any], seeds: list[int]) -> list[float]:
+        numbers = range(max(len(owners), len(seeds)))
+        size = _CHUNK if len(seeds) == 1 else 1  # a set of its own for each: nothing to share
+        parts = self._calls(
+            (call, (scheme, params, seeds[start % len(seeds)], {n: owners[n % len(owners)] for n in some}))
+            for start in numbers[::size]
+            for some in [numbers[start : start + size]]
+        )
+        return [norm for part in parts for norm in part]
 
     def gradient(self, params: Vector, split: str, records: NDArray[np.int64]) -> Vector:
         """Return the gradient on some records of a split."""

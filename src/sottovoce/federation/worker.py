@@ -104,14 +104,25 @@ class Worker:
             params, Shard(self._arrays[f"x_{split}"][records], self._arrays[f"y_{split}"][records])
         )
 
-    def public_norms(self, scheme: Scheme, params: Vector, shards: list[NDArray[np.int64]]) -> list[float]:
-        """Return the norms of the messages that clients with these public records would send."""
+    def public_norms(
+        self, scheme: Scheme, params: Vector, seed: int, shards: dict[int, NDArray[np.int64]]
+    ) -> list[float]:
+        """Return the norms of the messages that clients with these public records would send; each has a number."""
         x, y = self._arrays["x_public"], self._arrays["y_public"]
-        rngs = [self._seeds.server.get(Purpose.PUBLIC, 1, index) for index in range(len(shards))]
-        seed = scheme.round_seed(1)
-        owned = [Shard(x[records], y[records]) for records in shards]
+        owned = [Shard(x[records], y[records]) for records in shards.values()]
+        return self._norms(scheme, params, seed, owned, [self._seeds.server.get(Purpose.PUBLIC, 1, n) for n in shards])
+
+    def client_norms(self, scheme: Scheme, params: Vector, seed: int, clients: dict[int, int]) -> list[float]:
+        """Return the norms of the messages that these clients would send, which is not private."""
+        owned = [self._shard(client) for client in clients.values()]
+        rngs = [self._seeds.client(client).get(Purpose.BATCH, 0, number) for number, client in clients.items()]
+        return self._norms(scheme, params, seed, owned, rngs)
+
+    def _norms(
+        self, scheme: Scheme, params: Vector, seed: int, owned: list[Shard], rngs: list[np.random.Generator]
+    ) -> list[float]:
         updates = self._trainer.updates(params, owned, rngs, scheme.trainable(seed))
-        messages = [scheme.encode(update, seed, rng) for update, rng in zip(updates, rngs, strict=True)]
+        messages = (scheme.encode(update, seed, rng) for update, rng in zip(updates, rngs, strict=True))
         return [float(np.linalg.norm(message.astype(np.float64))) for message in messages]
 
     def _add(self, round_: int, fold: Fold, payload: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Decide S, the most that one client's message may weigh, without looking at private norms."""
+"""Decide S, the most that one client's message may weigh; `unsafe_clip_norm` alone looks at private norms."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Final
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError, PrivacyError, RunError
 from sottovoce.core.validate import in_range
 from sottovoce.core.vectors import Vector
 
-__all__ = ["LEAST_CLIP_NORM", "MOST_CLIP_NORM", "Adaptive", "clip", "norm", "public_clip_norm"]
+__all__ = ["LEAST_CLIP_NORM", "MOST_CLIP_NORM", "Adaptive", "clip", "norm", "public_clip_norm", "unsafe_clip_norm"]
 
 LEAST_CLIP_NORM: Final = 1e-20  # far from where a message, in grid steps, leaves the range of a float
 MOST_CLIP_NORM: Final = 1e20
@@ -45,13 +46,30 @@ def public_clip_norm(norms: Sequence[float], *, quantile: float = 0.5) -> float:
 
     Guarantee: none for the data the norms come from. Norms of private updates must not enter here.
     """
-    in_range("quantile", quantile, low=0, high=1)
     values = np.asarray(norms, dtype=float)
     if values.size == 0 or not np.isfinite(values).all() or (values < 0).any():
         raise InputError("clipping from public data needs the finite norms of at least one public update")
-    chosen = float(np.quantile(values, quantile))
+    return _quantile(values, quantile, "public")
+
+
+def unsafe_clip_norm(norms: Sequence[float], *, quantile: float = 0.5) -> float:
+    """Return a quantile of the norms of the clients' own updates, as the papers do; updates not finite are left out.
+
+    Guarantee: none. The result depends on the clients' data and no accountant is told; `Request` asks for
+    `unsafe_clip_norm` before such a norm may be used.
+    """
+    values = np.asarray(norms, dtype=float)
+    values = values[np.isfinite(values)]
+    if values.size == 0:
+        raise RunError("no client that was measured had a finite update; lower client_lr")
+    return _quantile(values, quantile, "clients'")
+
+
+def _quantile(norms: NDArray[np.float64], quantile: float, whose: str) -> float:
+    in_range("quantile", quantile, low=0, high=1)
+    chosen = float(np.quantile(norms, quantile))
     if chosen <= 0:
-        raise InputError("the public updates have norm 0, so they give no clip_norm; set clip_norm by hand")
+        raise InputError(f"the {whose} updates have norm 0, so they give no clip_norm; set clip_norm by hand")
     return chosen
 
 

@@ -47,7 +47,7 @@ class Scheme(ABC):
     form: ClassVar[Literal["floats", "ballots"]] = "floats"  # what `encode` returns
     linear: ClassVar[bool] = True  # encode(a) + encode(b) == encode(a + b)
     private: ClassVar[bool] = True  # has a private twin
-    weighted: ClassVar[bool] = True  # clients may count by |D_k|
+    weighted: ClassVar[bool] = True  # clients count by |D_k| unless `[aggregation] weighting` says otherwise
     everyone: ClassVar[bool] = False  # every client must take part in every round
     single_step: ClassVar[bool] = False  # clients take one step, whatever `local_steps` says
 
@@ -127,7 +127,7 @@ class Scheme(ABC):
 
     @property
     def paper_values(self) -> tuple[float, float]:
-        """Return the 32-bit values per client and round that the papers count, (up, down)."""
+        """Return the 32-bit values per client and round that the papers count without privacy, (up, down)."""
         return (self.length, self.dim)
 
     def describe(self) -> dict[str, Any]:

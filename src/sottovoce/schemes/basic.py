@@ -30,7 +30,10 @@ class Basic(Subset):
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Basic2(Subset):
-    """Train everything, send a random set, new every round; by our reading of thesis, Tab. 8.11, the same as FL-RND."""
+    """Train everything, send a random set, new every round; our reading of thesis, Tab. 8.11.
+
+    By it, FL-RND without weights: no box defines FL-BAS-2, and those of its table, FL-TOP and FL-BASIC, have none.
+    """
 
     name: ClassVar[str] = "fl-bas-2"
     paper: ClassVar[str] = "thesis, Tab. 8.11 (our reading)"

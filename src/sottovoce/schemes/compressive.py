@@ -42,6 +42,7 @@ class Compressive(Scheme):
     name: ClassVar[str] = "fl-cs"
     paper: ClassVar[str] = "thesis, Alg. 4"
     saves: ClassVar[Literal["nothing", "up", "up and down"]] = "up"
+    weighted: ClassVar[bool] = False  # thesis, Alg. 4, line 8: divided by |K|
 
     ratio: float = DEFAULT_RATIO
     server_lr: float = 0.35

@@ -25,3 +25,4 @@ class Rnd(Subset):
     saves: ClassVar[Literal["nothing", "up", "up and down"]] = "up"
     selection: ClassVar[Selection] = "random-per-round"
     constrain: ClassVar[bool] = False
+    weighted: ClassVar[bool] = True  # thesis, Alg. 5, line 8

@@ -8,7 +8,7 @@ Which coordinates (`selection`) and whether training may move the others (`const
     random-per-round  fl-basic        fl-rnd, fl-bas-2
 
 The thesis names FL-BAS-2, -3, -4 and FL-TOP-BIS in its tables 8.9 to 8.13 without defining them. This reading, by
-their costs up and down, is ours; by it, FL-BAS-2 is FL-RND.
+their costs up and down, is ours; by it, FL-BAS-2 is FL-RND of clients that count the same.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Subset(Scheme):
 
     selection: ClassVar[Selection]
     constrain: ClassVar[bool]
+    weighted: ClassVar[bool] = False  # thesis, Alg. 7, line 12: divided by |K|
 
     ratio: float = DEFAULT_RATIO
 

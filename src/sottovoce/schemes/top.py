@@ -17,7 +17,7 @@ class Top(Subset):
 
     Symbols: K = |T| = `kept`, r = `ratio`, T = `chosen`, found by T_init steps on public data (`importance.py`).
     Thesis, Alg. 7 and 8; Kerkouche, Ács, Castelluccia and Genevès, "Constrained Differentially Private Federated
-    Learning for Low-bandwidth Devices", UAI 2021. With `ratio` 1 it is FL-STD.
+    Learning for Low-bandwidth Devices", UAI 2021. With `ratio` 1 it is FL-STD of clients that count the same.
     """
 
     name: ClassVar[str] = "fl-top"

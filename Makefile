@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test lint bench bench-peers clean
+.PHONY: demo test lint wheel-check bench bench-peers clean
 
 demo: $(STAMP)
 	$(BIN)/sottovoce sweep experiments/demo.toml --out runs/demo > /dev/null
@@ -18,6 +18,10 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# An empty environment outside the checkout: what a user gets who installs the wheel and nothing else.
+wheel-check:
+	PYTHON=$(PYTHON) .ci/wheel-check
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks

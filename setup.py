@@ -1,18 +1,47 @@
 """Build the fast path's kernels when there is a compiler; without one sottovoce installs all the same."""
 
+import os
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
+
+MODELS = Path("src/sottovoce/models")
+
+
+class AnyPythonExt(build_ext):
+    """Build step whose library is named for no version of Python: ctypes loads it, it never touches Python."""
+
+    def get_ext_filename(self, fullname):
+        """Return the path of the library, without the version that Python would put into its name."""
+        return os.path.join(*fullname.split(".")) + (".pyd" if os.name == "nt" else ".so")  # noqa: PTH118
+
+    def run(self):
+        """Build, and remove libraries with a version in their name, which Python would find first."""
+        super().run()
+        for stale in MODELS.glob("_kernels.*-*.so"):
+            stale.unlink()
+
+
+class AnyPythonWheel(bdist_wheel):
+    """Wheel for one platform and every Python 3."""
+
+    def get_tag(self):
+        """Return the tag py3-none-<platform>."""
+        return "py3", "none", super().get_tag()[2]
+
 
 setup(
+    cmdclass={"build_ext": AnyPythonExt, "bdist_wheel": AnyPythonWheel},
     ext_modules=[
         Extension(
             "sottovoce.models._kernels",
-            ["src/sottovoce/models/kernels.c"],
-            depends=[str(header) for header in sorted(Path("src/sottovoce/models").glob("*.h"))],
+            [str(MODELS / "kernels.c")],
+            depends=[str(header) for header in sorted(MODELS.glob("*.h"))],
             # No -march: the code asks for AVX2 function by function and the processor is asked at run time.
             extra_compile_args=["-O3", "-std=c11", "-fvisibility=hidden", "-fno-math-errno"],
             optional=True,
         )
-    ]
+    ],
 )

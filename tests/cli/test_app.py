@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -104,10 +106,11 @@ def test_help_imports_nothing_heavy() -> None:
     assert out.stdout.splitlines()[-1] == "[]"
 
 
-def test_a_reader_who_leaves_early_is_no_error() -> None:
+@pytest.mark.parametrize("arguments", [["data", "path"], ["--help"], ["run", "--help"], ["--version"]], ids=" ".join)
+def test_a_reader_who_leaves_early_is_no_error(arguments: list[str]) -> None:
     # Nobody will ever read: the pipe is closed before the command writes.
     command = subprocess.Popen(
-        [*COMMAND, "data", "path"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
     )
     if command.stdout is None or command.stderr is None:
         pytest.fail("no pipes")
@@ -115,6 +118,49 @@ def test_a_reader_who_leaves_early_is_no_error() -> None:
 
     assert command.stderr.read() == ""
     assert command.wait() == 0
+
+
+def test_a_pipe_that_head_closed_is_no_error() -> None:
+    line = f"set -o pipefail; {shlex.join(COMMAND)} --help | head -1"
+    out = subprocess.run(["bash", "-c", line], capture_output=True, text=True, env=environment(), check=False)
+
+    assert (out.returncode, out.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("arguments", [["data", "path"], ["--help"], ["--version"]], ids=" ".join)
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+def test_a_full_disk_behind_stdout_is_said_in_one_sentence(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        out = subprocess.run(
+            [*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, env=environment(), check=False
+        )
+
+    assert (out.returncode, out.stderr) == (4, "error: No space left on device\n")
+
+
+def test_a_closed_stdout_is_said_in_one_sentence() -> None:
+    line = f"{shlex.join(COMMAND)} data path >&-"
+    out = subprocess.run(["bash", "-c", line], capture_output=True, text=True, env=environment(), check=False)
+
+    assert (out.returncode, out.stderr) == (4, "error: the answer cannot be printed: stdout is closed\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "answers"),
+    [("sottovoce pri", ["privacy"]), ("sottovoce data f", ["fetch"]), ("sottovoce run x --qui", ["--quiet"])],
+)
+def test_completion_answers_and_says_nothing_else(typed: str, answers: list[str]) -> None:
+    asked = {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" ")), "_SOTTOVOCE_COMPLETE": "complete_bash"}
+    out = subprocess.run(COMMAND, capture_output=True, text=True, env=environment(**asked), check=False)
+
+    assert (out.returncode, out.stdout.split(), out.stderr) == (0, answers, "")
+
+
+def test_a_completion_that_cannot_be_understood_exits_2() -> None:
+    asked = environment(_SOTTOVOCE_COMPLETE="nonsense")
+    out = subprocess.run(COMMAND, capture_output=True, text=True, env=asked, check=False)
+
+    assert (out.returncode, out.stdout) == (2, "")
 
 
 def test_a_terminal_without_the_right_letters_is_no_error() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from .conftest import Shell
+from .conftest import Shell, environment
 
 PAPERS = ("privacy", "--sample-rate", "1/60", "--rounds", "200", "--delta", "1e-5")
 
@@ -91,3 +93,15 @@ def test_bad_input_is_one_clear_sentence(shell: Shell, arguments: tuple[str, ...
     assert outcome.code in (2, 3)
     assert outcome.out == "" and outcome.err.count("\n") == 1
     assert reason in outcome.err
+
+
+def test_the_accountant_behind_is_silent() -> None:
+    """dp-accounting warns through absl, of what is never unsafe; a user's stderr is not the place."""
+    script = (
+        "from sottovoce.privacy import calculate\n"
+        "calculate(sample_rate=0.5, rounds=2, delta=1e-5, noise_multiplier=1.0, accountant='rdp')\n"
+        "from absl import logging\nlogging.warning('an order was left out')\n"
+    )
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment(), check=True)
+
+    assert out.stderr == ""

@@ -12,18 +12,21 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, cast
 
-import click
 import typer
 
 from sottovoce.cli import data, plan, privacy, report, run, schemes, sweep
-from sottovoce.cli.output import ReaderGone, note, put
+from sottovoce.cli.output import ReaderGone, discard_stdout, note, put
 from sottovoce.core.errors import InputError, RunError, SottovoceError
 
 __all__ = ["app", "main"]
 
 DEBUG = "SOTTOVOCE_DEBUG"
+
+# Old versions of typer depend on click, new ones carry a copy of it. The base of the one usage error that both make
+# public is found without naming either.
+UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__bases__[0])
 
 app = typer.Typer(
     name="sottovoce",
@@ -31,7 +34,6 @@ app = typer.Typer(
     epilog="Example: sottovoce run experiments/quickstart.toml --set scheme.name=fl-top",
     invoke_without_command=True,
     pretty_exceptions_enable=False,
-    suggest_commands=False,  # click does already
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -50,7 +52,7 @@ def _start(
     _: Annotated[bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)] = False,
 ) -> None:
     if context.invoked_subcommand is None:
-        click.echo(context.get_help())
+        typer.echo(context.get_help())
 
 
 app.command("run", epilog=run.EXAMPLE)(run.run)
@@ -70,19 +72,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         command = typer.main.get_command(app)
         code = command.main(args=arguments, prog_name="sottovoce", standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except (ReaderGone, BrokenPipeError):
-        # The reader of stdout has seen enough (`| head`). Python would complain again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except click.ClickException as error:
+        return _reader_gone()
+    except UsageError as error:
         return _usage(error)
-    except click.Abort:
+    except typer.Abort:
         return _refuse("interrupted", RunError.exit_code)
     except SottovoceError as error:
         return _refuse(str(error), error.exit_code, bug=False)
-    except SystemExit:  # typer's own answer to a pipe that broke elsewhere than in `put`
-        return _refuse("a pipe broke", RunError.exit_code)
+    except SystemExit as done:
+        # typer and rich turn a broken pipe into this; an engine's broken pipe never gets here, it is a RunError.
+        if isinstance(done.__context__, BrokenPipeError):
+            return _reader_gone()
+        return InputError.exit_code if done.code else 0  # shell completion has printed its answer
+    except OSError as error:  # a full disk or a missing permission: the machine's trouble, no bug
+        discard_stdout()
+        where = f"{error.filename}: " if error.filename else ""
+        return _refuse(f"{where}{error.strerror or error}", RunError.exit_code)
     except Exception as error:
         return _refuse(f"{type(error).__name__}: {error}", RunError.exit_code, bug=True)
     if code == 130:  # typer's answer to Ctrl-C where no command had a better one
@@ -90,11 +98,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _usage(error: click.ClickException) -> int:
+def _reader_gone() -> int:
+    """Leave quietly: the reader of stdout has seen enough (`| head`)."""
+    discard_stdout()
+    return 0
+
+
+def _usage(error: typer.BadParameter) -> int:
     note(f"error: {error.format_message()}")
-    context = getattr(error, "ctx", None)
-    if context is not None:
-        note(f"try: {context.command_path} --help")
+    if error.ctx is not None:
+        note(f"try: {error.ctx.command_path} --help")
     return InputError.exit_code
 
 

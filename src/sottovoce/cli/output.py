@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import threading
 import time
@@ -11,25 +12,35 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from sottovoce.core.errors import RunError
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["ReaderGone", "note", "put", "put_json", "put_tables", "waiting", "width"]
+__all__ = ["ReaderGone", "discard_stdout", "note", "put", "put_json", "put_tables", "waiting", "width"]
 
 _PIPE_WIDTH = 240  # what is not a terminal need not fold
 
 
 class ReaderGone(Exception):  # noqa: N818
-    """Say that nobody reads stdout any more; not an error."""
+    """Signal that nobody reads stdout any more, which is no error."""
 
 
 def put(text: str) -> None:
     """Write to stdout, at once."""
+    if sys.stdout is None:  # the shell closed it (`>&-`)
+        raise RunError("the answer cannot be printed: stdout is closed")
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
         raise ReaderGone from None
+
+
+def discard_stdout() -> None:
+    """Let stdout lead nowhere, so that Python does not fail again on what is left in its buffer when it ends."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def put_json(document: Any) -> None:
@@ -41,7 +52,7 @@ def put_tables(*tables: RenderableType) -> None:
     """Write rich tables, in colour on a terminal."""
     from rich.console import Console
 
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
+    console = Console(file=sys.stdout, width=None if _on_terminal() else _PIPE_WIDTH, highlight=False)
     with console.capture() as captured:
         for table in tables:
             console.print(table)
@@ -51,7 +62,7 @@ def put_tables(*tables: RenderableType) -> None:
 
 def width() -> int:
     """Return how many characters a line of stdout can take."""
-    if not sys.stdout.isatty():
+    if not _on_terminal():
         return _PIPE_WIDTH
     from rich.console import Console
 
@@ -82,6 +93,10 @@ def waiting(what: str) -> Iterator[None]:
     finally:
         over.set()
         teller.join()
+
+
+def _on_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def _plain(value: Any) -> Any:

@@ -245,11 +245,13 @@ def _renyi_orders() -> tuple[float, ...]:
 @lru_cache(maxsize=256)
 def _renyi(multiplier: float, sample_rate: float) -> tuple[float, ...]:
     """Return the Renyi divergences of one round, by dp-accounting."""
-    from absl import logging
+    import logging
+
     from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
     from dp_accounting.rdp import RdpAccountant
 
-    logging.set_verbosity(logging.ERROR)  # it tells of every order that it leaves out, which is never unsafe
+    # dp-accounting logs through absl, and tells of every order that it leaves out, which is never unsafe.
+    logging.getLogger("absl").setLevel(logging.ERROR)
     orders = _renyi_orders()
     account = RdpAccountant(orders)
     account.compose(PoissonSampledDpEvent(sample_rate, GaussianDpEvent(multiplier)))

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from sottovoce.cli.progress import Clock, Lines
+from sottovoce.cli.progress import Bar, Clock, Lines
 
 
 def test_time_left_is_reckoned_from_rounds_that_were_really_played() -> None:
@@ -43,3 +43,20 @@ def test_a_run_goes_on_when_nobody_reads_its_progress(monkeypatch: pytest.Monkey
     lines.start("a", 10)
 
     lines.show("a", {"round": 1, "bytes_up": 1, "bytes_down": 1, "seconds": 1.0, "accuracy": 0.5})
+
+
+def test_on_80_columns_a_long_name_is_folded_and_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    name = "fl-std-epsilon-8.0-client_lr-0.215"
+    bar = Bar(named=True)
+    bar.start(name, 100)
+    bar.show(name, {"round": 100, "bytes_up": 36_800_000, "bytes_down": 1, "seconds": 1.0, "accuracy": 0.9582})
+
+    with bar._bars.console.capture() as captured:
+        bar._bars.console.print(bar._bars.get_renderable())
+
+    drawn = captured.get()
+    assert "round 100/100 accuracy 0.9582 36.8 MB up done" in drawn
+    assert "…" not in drawn
+    assert "".join(line[:24].split("━")[0].strip() for line in drawn.splitlines()) == name

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from sottovoce.cli.sweep import _labels
+
 from .conftest import Shell
 
 
@@ -69,12 +71,21 @@ def test_a_sweep_makes_one_run_a_point_and_is_not_run_twice(shell: Shell, here: 
     summaries = again.json()
     assert [summary["scheme"] for summary in summaries] == ["fl-std", "fl-sign"]
     for summary in summaries:
-        assert summary["name"] in first.out
-        assert f"{summary['name']}: round 6 of 6: accuracy" in first.err
+        assert summary["name"] == f"small-{summary['scheme']}"
+        assert f"{summary['scheme']}: round 6 of 6: accuracy" in first.err
         assert (here / "grid" / summary["name"] / "summary.json").exists()
+    assert first.err.count("trainer: ") == 1, "the same for all runs, so said once"
     assert again.err == ""
     runs = [str(here / "grid" / summary["name"]) for summary in summaries]
     assert len(shell("report", *runs, "--json").json()["runs"]) == 2
+
+
+def test_a_narrow_terminal_numbers_runs_whose_names_would_be_folded() -> None:
+    names = ["fl-std-client_lr-0.1", "fl-std-client_lr-0.215"]
+
+    assert _labels(names, 240) == (names, [])
+    assert _labels(["fl-std", "fl-top"], 80) == (["fl-std", "fl-top"], [])
+    assert _labels(names, 80) == (["1", "2"], [f"run 1: {names[0]}", f"run 2: {names[1]}"])
 
 
 def test_a_sweep_without_a_grid_is_refused(shell: Shell) -> None:

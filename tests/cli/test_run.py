@@ -3,12 +3,15 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import sottovoce
 from sottovoce.experiment.folder import read_rounds, read_summary
 
 from .conftest import COMMAND, Shell, environment, process
@@ -19,8 +22,8 @@ def test_a_run_prints_a_table_to_stdout_and_a_line_for_each_evaluation_to_stderr
 
     assert outcome.code == 0
     lines = outcome.err.splitlines()
-    assert [line.split(":")[0] for line in lines[:-1]] == ["round 2 of 6", "round 4 of 6", "round 6 of 6"]
-    assert "accuracy 0." in lines[0] and " up, " in lines[0] and " left" in lines[0]
+    assert [line.split(":")[0] for line in lines[:-1]] == ["trainer", "round 2 of 6", "round 4 of 6", "round 6 of 6"]
+    assert "accuracy 0." in lines[1] and " up, " in lines[1] and " left" in lines[1]
     assert lines[-1] == "the run is in out"
     summary = read_summary(here / "out")
     assert summary is not None
@@ -33,6 +36,52 @@ def test_json_is_the_summary_and_quiet_is_quiet(shell: Shell, here: Path) -> Non
 
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.json() == read_summary(here / "runs" / "other")
+
+
+def test_a_run_says_once_which_trainer_it_took_and_why(shell: Shell, here: Path) -> None:
+    outcome = shell("run", "small.toml", "--out", "out", "--set", "client.trainer=torch")
+
+    told = json.loads((here / "out" / "environment.json").read_text())
+    assert (told["trainer"], told["trainer_reason"]) == ("torch", "the experiment asks for it")
+    assert outcome.err.count("trainer") == 1
+    assert "trainer: torch (the experiment asks for it)\n" in outcome.err
+
+
+def test_without_kernels_a_run_says_once_that_torch_trains_and_why(here: Path) -> None:
+    """Run a copy of the package in which no library was built, as on a machine without a compiler."""
+    package = Path(sottovoce.__file__).parent
+    shutil.copytree(package, here / "copy" / "sottovoce", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+
+    out = subprocess.run(
+        [*COMMAND, "run", "small.toml", "--out", "out"],
+        capture_output=True,
+        text=True,
+        env=environment(PYTHONPATH=str(here / "copy")),
+        check=True,
+    )
+
+    reason = "the kernels were not built: no C compiler when sottovoce was installed"
+    assert out.stderr.splitlines()[0] == f"trainer: torch ({reason})"
+    assert out.stderr.count("kernels") == 1
+    told = json.loads((here / "out" / "environment.json").read_text())
+    assert (told["trainer"], told["trainer_reason"]) == ("torch", reason)
+
+
+def test_a_warning_is_one_line_on_stderr_even_when_quiet(shell: Shell, here: Path) -> None:
+    np.savez(
+        here / "mine.npz",
+        x_train=np.ones((40, 3), np.float32),
+        y_train=np.zeros(40, np.int64),
+        x_test=np.ones((4, 3), np.float32),
+        y_test=np.array([0, 1, 0, 1]),
+    )
+
+    outcome = shell("run", "small.toml", "--set", "data.source=mine.npz", "--quiet", "--json")
+
+    assert outcome.code == 0
+    assert outcome.err == (
+        "warning: mine.npz: every train record has label 0, so there is nothing to learn to tell apart\n"
+    )
 
 
 def test_a_finished_run_is_not_run_again(shell: Shell, finished: Path) -> None:
@@ -76,6 +125,7 @@ def test_ctrl_c_leaves_a_run_that_the_printed_command_finishes(here: Path) -> No
     command = process("run", *wanted)
     if command.stderr is None:
         pytest.fail("no pipe")
+    assert command.stderr.readline().startswith("trainer: ")
     assert command.stderr.readline().startswith("round 2 of 40")
 
     os.killpg(command.pid, signal.SIGINT)  # as a terminal does: to the workers too

@@ -65,6 +65,12 @@ def test_the_type_of_the_array_says_what_it_holds(tmp_path: Path, x: np.ndarray,
         ({"y_train": np.zeros(6)}, "y_train must be integers"),
         ({"y_train": np.zeros((6, 2), np.int64)}, "y_train must be integers, one a record"),
         ({"y_train": np.full(6, -1)}, r"they must lie in \[0, 1\]"),
+        (
+            {"y_train": np.array([0, 1, 2, 0, 1, 2_000_000])},
+            "labels must be class numbers from 0 with few gaps, got 4 different labels up to 2000000, "
+            r"which would make 2000001 classes; number them with np\.unique",
+        ),
+        ({"y_test": np.array([0, 2**62])}, "labels must be class numbers"),
         ({"ids": np.arange(3)}, "3 ids for 6 train records"),
         ({"x_test": np.zeros((0, 3), np.float32), "y_test": np.zeros(0, np.int64)}, "must agree and not be 0"),
     ],
@@ -79,6 +85,20 @@ def test_what_is_wrong_with_a_users_file_is_said_in_one_sentence(
 
     assert "mine" in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("labels", [[1, 2, 3, 1, 2, 3], [0, 2, 4, 0, 2, 4], [0, 0, 0, 1, 1, 1]])
+def test_labels_with_few_gaps_are_class_numbers(tmp_path: Path, labels: list[int]) -> None:
+    found = load(str(write(tmp_path / "mine.npz", y_train=np.array(labels))))
+
+    assert found.classes == 1 + max(labels)
+
+
+def test_a_single_class_is_warned_of_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write(tmp_path / "mine.npz", y_train=np.ones(6, np.int64))
+
+    assert load(str(path)).classes == 2
+    assert caplog.messages == [f"{path}: every train record has label 1, so there is nothing to learn to tell apart"]
 
 
 def test_a_file_that_is_missing_a_folder_or_foreign_is_a_data_error(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import http.server
 import io
+import socket
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 import sottovoce.data
-from sottovoce.core.errors import DataError
+from sottovoce.core.errors import DataError, RunError
 from sottovoce.data import describe, fetch, load, locate, names
 from sottovoce.data.catalogue import SOURCES, Remote
 from sottovoce.data.images import IDX
@@ -210,19 +211,39 @@ def test_a_file_with_another_checksum_is_not_kept(
     serve_fashion(server, tmp_path, monkeypatch)
     server.files = {path: body + b"!" for path, body in server.files.items()}
 
-    with pytest.raises(DataError, match=r"could not be fetched: .*hash") as caught:
+    with pytest.raises(RunError, match=r"could not be fetched: .*hash") as caught:
         fetch("fashion-mnist", progress=False)
 
     assert "\n" not in str(caught.value)
     assert list((cache / "fashion-mnist").iterdir()) == []
 
 
-def test_a_dead_address_is_a_data_error(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_address_is_a_failed_run(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     serve_fashion(server, tmp_path, monkeypatch)
     server.files = {}
 
-    with pytest.raises(DataError, match="could not be fetched: 404"):
+    with pytest.raises(RunError, match="could not be fetched: 404"):
         fetch("fashion-mnist", progress=False)
+
+
+def test_without_a_network_one_sentence_says_so_and_the_way_out(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(variable, raising=False)
+    with socket.socket() as nobody:  # bound and not listening: every connection is refused
+        nobody.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{nobody.getsockname()[1]}/data.gz"
+        change(monkeypatch, "fashion-mnist", remotes=(Remote(url, "data.gz", "0" * 64, 1),), system=None)
+
+        with pytest.raises(RunError) as caught:
+            fetch("fashion-mnist", progress=False)
+
+    assert caught.value.exit_code == 4
+    assert str(caught.value) == (
+        f"{url} could not be fetched: no connection to 127.0.0.1; "
+        f"try again online, or fetch the file elsewhere and put it into {cache / 'fashion-mnist'}"
+    )
 
 
 @pytest.mark.parametrize("honest", [True, False])
@@ -246,7 +267,7 @@ def test_a_member_of_a_zip_is_kept_only_if_its_own_checksum_fits(
     if honest:
         assert (fetch("diabetes130", progress=False) / "diabetic_data.csv").read_bytes() == body
     else:
-        with pytest.raises(DataError, match="it was not kept"):
+        with pytest.raises(RunError, match="it was not kept"):
             fetch("diabetes130", progress=False)
         assert list((cache / "diabetes130").iterdir()) == []
 

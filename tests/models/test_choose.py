@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from sottovoce.core.errors import InputError
-from sottovoce.models import LocalTraining, Shard, make_trainer, network
+from sottovoce.models import LocalTraining, Shard, choose_trainer, make_trainer, network
 from sottovoce.models.fast import FastTrainer, unavailable
 from sottovoce.models.torch_trainer import TorchTrainer
 
@@ -20,6 +20,19 @@ def test_auto_takes_the_fast_trainer_where_it_can() -> None:
 def test_auto_falls_back_to_torch_in_silence() -> None:
     assert isinstance(make_trainer(HOSPITAL, LocalTraining()), TorchTrainer)
     assert isinstance(make_trainer(LOGISTIC, LocalTraining(optimizer="adam")), TorchTrainer)
+
+
+def test_the_choice_is_told_with_its_reason_and_is_the_one_that_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    adam = LocalTraining(optimizer="adam")
+    assert choose_trainer(LOGISTIC, LocalTraining(), "torch") == ("torch", "the experiment asks for it")
+    assert "device is 'cuda'" in choose_trainer(LOGISTIC, LocalTraining(), "auto", "cuda").reason
+    assert choose_trainer(LOGISTIC, adam) == ("torch", "the fast trainer knows plain SGD, not optimizer 'adam'")
+    assert "Dropout" in choose_trainer(HOSPITAL, LocalTraining()).reason
+
+    monkeypatch.setattr("sottovoce.models.fast.unavailable", lambda: "the processor has no AVX2 and FMA")
+
+    assert str(choose_trainer(LOGISTIC, LocalTraining())) == "torch (the processor has no AVX2 and FMA)"
+    assert isinstance(make_trainer(LOGISTIC, LocalTraining()), TorchTrainer)
 
 
 def test_fast_says_what_it_cannot_do() -> None:

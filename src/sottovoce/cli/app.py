@@ -16,7 +16,7 @@ from typing import Annotated, cast
 
 import typer
 
-from sottovoce.cli import data, plan, privacy, report, run, schemes, sweep
+from sottovoce.cli import data, init, plan, privacy, report, run, schemes, sweep
 from sottovoce.cli.output import ReaderGone, discard_stdout, note, put
 from sottovoce.core.errors import InputError, RunError, SottovoceError
 
@@ -31,7 +31,7 @@ UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__bases__[0])
 app = typer.Typer(
     name="sottovoce",
     help="Federated learning on thin links: few bytes, client-level privacy, and an honest account of both.",
-    epilog="Example: sottovoce run experiments/quickstart.toml --set scheme.name=fl-top",
+    epilog="Example: sottovoce init, then sottovoce run experiment.toml --set scheme.name=fl-top",
     invoke_without_command=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -55,6 +55,7 @@ def _start(
         typer.echo(context.get_help())
 
 
+app.command("init", epilog=init.EXAMPLE)(init.init)
 app.command("run", epilog=run.EXAMPLE)(run.run)
 app.command("sweep", epilog=sweep.EXAMPLE)(sweep.sweep)
 app.command("plan", epilog=plan.EXAMPLE)(plan.plan)

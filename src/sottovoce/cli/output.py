@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from sottovoce.core.errors import RunError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["ReaderGone", "discard_stdout", "note", "put", "put_json", "put_tables", "waiting", "width"]
+__all__ = ["ReaderGone", "discard_stdout", "messages", "note", "put", "put_json", "put_tables", "waiting", "width"]
 
 _PIPE_WIDTH = 240  # what is not a terminal need not fold
 
@@ -73,6 +74,36 @@ def note(text: str) -> None:
     """Write a line to stderr; if nobody reads it, go on without."""
     with suppress(OSError, ValueError):
         print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def messages(say: Callable[[str], None] = note, *, quiet: bool = False) -> Iterator[None]:
+    """Say what the library logs, each sentence once; if quiet, warnings only."""
+    handler, logger = _Sayer(say), logging.getLogger("sottovoce")
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.WARNING if quiet else logging.INFO)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+        logger.removeHandler(handler)
+
+
+class _Sayer(logging.Handler):
+    """Logging handler that hands every new sentence to a function."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__()
+        self._say = say
+        self._said: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say the record, if it was not said before."""
+        text = f"{'warning: ' * (record.levelno >= logging.WARNING)}{record.getMessage()}"
+        if text not in self._said:
+            self._said.add(text)
+            self._say(text)
 
 
 @contextmanager

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from sottovoce.cli.options import AsJson, Changes, ExperimentFile
-from sottovoce.cli.output import put_json, put_tables, waiting
+from sottovoce.cli.output import messages, put_json, put_tables, waiting
 
 __all__ = ["EXAMPLE", "plan"]
 
-EXAMPLE = "Example: sottovoce plan experiments/fashion-std.toml --set scheme.name=fl-top --set scheme.ratio=0.005"
+EXAMPLE = "Example: sottovoce plan experiment.toml --set scheme.name=fl-top --set scheme.ratio=0.1"
 
 
 def plan(file: ExperimentFile, changes: Changes = None, as_json: AsJson = False) -> None:
@@ -17,7 +17,7 @@ def plan(file: ExperimentFile, changes: Changes = None, as_json: AsJson = False)
     from sottovoce.report.tables import grouped
 
     experiment = load(file, changes or [])
-    with waiting("playing one round to measure it"):
+    with messages(), waiting("playing one round to measure it"):
         costs = reckon(experiment)
     if as_json:
         put_json(costs)

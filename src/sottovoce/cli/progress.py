@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Bar", "Clock", "Lines", "Silence", "Tally", "View", "view"]
 
 Record = Mapping[str, Any]
+_NAME = 24  # letters of a run's name on one line beside its bar: on 80 columns nothing else is cut
 
 
 class Clock:
@@ -92,6 +93,10 @@ class View(Protocol):
         """Show one round."""
         ...
 
+    def say(self, text: str) -> None:
+        """Write a line that is no progress."""
+        ...
+
 
 class Silence:
     """Show nothing."""
@@ -107,6 +112,10 @@ class Silence:
 
     def show(self, name: str, record: Record) -> None:
         """Do nothing."""
+
+    def say(self, text: str) -> None:
+        """Write the line all the same."""
+        note(text)
 
 
 class Lines:
@@ -140,6 +149,10 @@ class Lines:
             parts.append(tally.trouble)
         note(f"{f'{name}: ' if self._named else ''}round {tally.round} of {tally.rounds}: {', '.join(parts)}")
 
+    def say(self, text: str) -> None:
+        """Write the line."""
+        note(text)
+
 
 class Bar:
     """Draw a bar for every run on a terminal."""
@@ -147,11 +160,12 @@ class Bar:
     def __init__(self, *, named: bool) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
+        from rich.table import Column
 
         self._named = named
         self._tallies: dict[str, tuple[Tally, Any]] = {}
         self._bars: Progress = Progress(
-            TextColumn("{task.description}", markup=False),
+            TextColumn("{task.description}", markup=False, table_column=Column(max_width=_NAME, overflow="fold")),
             BarColumn(bar_width=None),
             TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
             TextColumn("accuracy {task.fields[accuracy]}"),
@@ -189,7 +203,11 @@ class Bar:
             left=left if tally.left is not None or left == "done" else "",
         )
         if tally.trouble:
-            self._bars.console.print(f"round {tally.round}: {tally.trouble}", markup=False, highlight=False)
+            self.say(f"round {tally.round}: {tally.trouble}")
+
+    def say(self, text: str) -> None:
+        """Write the line above the bars."""
+        self._bars.console.print(text, markup=False, highlight=False)
 
 
 def view(*, quiet: bool, named: bool = False) -> View:

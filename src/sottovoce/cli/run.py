@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from sottovoce.cli.options import AsJson, Changes, ExperimentFile, Out, Quiet, command_line
-from sottovoce.cli.output import note, put_json, put_tables
+from sottovoce.cli.output import messages, note, put_json, put_tables
 from sottovoce.core.errors import RunError
 
 __all__ = ["EXAMPLE", "run"]
 
-EXAMPLE = "Example: sottovoce run experiments/quickstart.toml --set scheme.name=fl-sign --out runs/sign"
+EXAMPLE = "Example: sottovoce run experiment.toml --set scheme.name=fl-sign --out runs/sign"
 
 
 def run(
@@ -62,7 +62,7 @@ def _run(
     folder = out or default_folder(experiment)
     name, played = experiment.experiment.name, False
 
-    with view(quiet=quiet) as shown:
+    with view(quiet=quiet) as shown, messages(shown.say, quiet=quiet):
         shown.start(name, experiment.experiment.rounds)
 
         def observe(record: dict[str, Any]) -> None:

@@ -8,12 +8,14 @@ from typing import Any
 import typer
 
 from sottovoce.cli.options import AsJson, Changes, ExperimentFile, Out, Quiet, command_line
-from sottovoce.cli.output import note, put_json, put_tables, width
+from sottovoce.cli.output import messages, note, put_json, put_tables, width
 from sottovoce.core.errors import RunError
 
 __all__ = ["EXAMPLE", "sweep"]
 
-EXAMPLE = 'Example: sottovoce sweep experiments/quickstart.toml --set \'sweep.scheme.name=["fl-std", "fl-sign"]\''
+EXAMPLE = 'Example: sottovoce sweep experiment.toml --set \'sweep.scheme.name=["fl-std", "fl-sign"]\''
+
+_WIDE, _SHORT = 120, 10  # a terminal with room for names, and a name that fits any terminal
 
 
 def sweep(
@@ -39,20 +41,39 @@ def _sweep(file: Path, changes: list[str], out: Path | None, *, quiet: bool, as_
     experiment = load(file, changes)
     rounds = {point.experiment.name: point.experiment.rounds for point in layout(experiment)}
     started: set[str] = set()
-    with view(quiet=quiet, named=True) as shown:
+    with view(quiet=quiet, named=True) as shown, messages(shown.say, quiet=quiet):
 
         def observe(name: str, record: dict[str, Any]) -> None:
+            short = _short(name, experiment.experiment.name)
             if name not in started:
                 started.add(name)
-                shown.start(name, rounds.get(name, experiment.experiment.rounds))
-            shown.show(name, record)
+                shown.start(short, rounds.get(name, experiment.experiment.rounds))
+            shown.show(short, record)
 
         summaries = play(experiment, out, observe=observe)
     if as_json:
         put_json(summaries)
         return
-    records = [{**summary, "label": summary.get("name")} for summary in summaries]
-    put_tables(*table(records, width()))
+    names = [_short(str(summary["name"]), experiment.experiment.name) for summary in summaries]
+    labels, key = _labels(names, width())
+    records = [{**summary, "label": label} for summary, label in zip(summaries, labels, strict=True)]
+    put_tables(*key, *table(records, width()))
     if not quiet:
         folder = out or default_folder(experiment)
         note(f"{len(summaries)} runs are in {folder}; figures: sottovoce report {folder}/*/ --html report.html")
+
+
+def _short(name: str, base: str) -> str:
+    """Return the name of a point without the part that all points of the grid share."""
+    return name.removeprefix(f"{base}-")
+
+
+def _labels(names: list[str], width: int) -> tuple[list[str], list[str]]:
+    """Return what stands for each run in a table, and the lines that explain it.
+
+    Where long names would be folded into columns of a few letters, the runs are numbered.
+    """
+    if width >= _WIDE or max(map(len, names)) <= _SHORT:
+        return names, []
+    numbers = [str(number) for number in range(1, 1 + len(names))]
+    return numbers, [f"run {number}: {name}" for number, name in zip(numbers, names, strict=True)]

@@ -7,11 +7,12 @@ import logging
 import sys
 import tempfile
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from sottovoce.core.errors import DataError
+from sottovoce.core.errors import DataError, RunError
 from sottovoce.data.catalogue import Remote
 from sottovoce.data.files import read_member
 
@@ -36,12 +37,21 @@ def download(remote: Remote, folder: Path, *, progress: bool) -> Path:
                 pooch.retrieve(remote.url, f"sha256:{remote.sha256}", target.name, folder, downloader=fetcher)
             else:
                 _retrieve_member(remote, remote.inside, target, fetcher)
-    except DataError:
-        raise
+    except DataError as error:  # the archive that came is damaged; not the user's fault
+        raise RunError(f"{remote.url} could not be fetched: {error}") from None
     except (OSError, ValueError) as error:
-        # pooch reports a wrong checksum as a ValueError over several lines, requests a dead line as an OSError.
-        raise DataError(f"{remote.url} could not be fetched: {' '.join(str(error).split())}") from None
+        raise RunError(f"{remote.url} could not be fetched: {_why(remote, error, folder)}") from None
     return target
+
+
+def _why(remote: Remote, error: OSError | ValueError, folder: Path) -> str:
+    """Return the reason and the way out: requests' own words on a dead line fill several lines of a terminal."""
+    offline = isinstance(error, OSError) and error.errno is None and getattr(error, "response", None) is None
+    if offline:  # requests: no connection, no name, no proxy, no answer in time
+        host = urlsplit(remote.url).hostname
+        return f"no connection to {host}; try again online, or fetch the file elsewhere and put it into {folder}"
+    # An HTTP status, a disk, or pooch's wrong checksum, which is a ValueError over several lines.
+    return " ".join(str(error).split())
 
 
 def _retrieve_member(remote: Remote, member: str, target: Path, fetcher: object) -> None:
@@ -53,7 +63,7 @@ def _retrieve_member(remote: Remote, member: str, target: Path, fetcher: object)
         body = read_member(archive, member, limit=remote.size)
         found = hashlib.sha256(body).hexdigest()
         if found != remote.sha256:
-            raise DataError(f"{remote.url}: {member} has SHA-256 {found}, expected {remote.sha256}; it was not kept")
+            raise RunError(f"{remote.url}: {member} has SHA-256 {found}, expected {remote.sha256}; it was not kept")
         part = Path(scratch) / target.name
         part.write_bytes(body)
         part.replace(target)

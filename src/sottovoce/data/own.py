@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +31,33 @@ def read_own(path: Path) -> Dataset:
             )
     if x_train.dtype != x_test.dtype:
         raise DataError(f"{path}: x_train has type {x_train.dtype}, x_test {x_test.dtype}")
+    classes = _count_classes(path, y_train, y_test)
     return Dataset(
         name=path.stem,
         x_train=x_train,
         y_train=y_train,
         x_test=x_test,
         y_test=y_test,
-        classes=max(2, 1 + int(y_train.max()), 1 + int(y_test.max())),
+        classes=classes,
         input_scale=1 / 255 if x_train.dtype == np.uint8 else 1.0,
         ids=_integers(path, "ids", arrays["ids"]) if "ids" in arrays else None,
     )
+
+
+def _count_classes(path: Path, y_train: NDArray[np.int64], y_test: NDArray[np.int64]) -> int:
+    """Return 1 + the largest label; refuse labels that are no class numbers, and warn of a single class."""
+    present = np.union1d(y_train, y_test)
+    classes = max(2, 1 + int(present[-1]))
+    if present[0] >= 0 and 2 * len(present) < classes:  # negative labels are refused by Dataset
+        raise DataError(
+            f"{path}: labels must be class numbers from 0 with few gaps, got {len(present)} different labels up to "
+            f"{present[-1]}, which would make {classes} classes; number them with np.unique(y, return_inverse=True)"
+        )
+    if y_train.min() == y_train.max():
+        logging.getLogger(__name__).warning(
+            "%s: every train record has label %d, so there is nothing to learn to tell apart", path, y_train[0]
+        )
+    return classes
 
 
 def _inputs(path: Path, part: str, x: NDArray[Any]) -> NDArray[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import platform
@@ -20,7 +21,7 @@ from sottovoce.experiment.summary import summarise
 from sottovoce.federation.local import LocalEngine, cores
 from sottovoce.federation.optimise import model_of
 from sottovoce.federation.round import RoundResult, draws_commitment, server_round
-from sottovoce.models import evaluate
+from sottovoce.models import choose_trainer, evaluate
 from sottovoce.privacy import Ledger, PrivacyPlan
 from sottovoce.schemes import State
 
@@ -57,7 +58,7 @@ def run(
     assembly = assemble(experiment)
     with assembly.engine() as engine:
         ready = assembly.ready(engine)
-        with RunFolder.create(path, experiment, _environment()) as folder:
+        with RunFolder.create(path, experiment, _environment(assembly)) as folder:
             return _play(assembly, ready, engine, folder, observe)
 
 
@@ -151,14 +152,20 @@ def _no_patience_left(records: list[Record], patience: int) -> bool:
     return patience > 0 and len(seen) > patience and max(seen[-patience:]) <= max(seen[:-patience])
 
 
-def _environment() -> dict[str, Any]:
+def _environment(assembly: Assembly) -> dict[str, Any]:
+    """Return what the run runs on; which trainer the workers take is logged too."""
     packages = ("sottovoce", "numpy", "scipy", "numba", "torch", "scikit-learn", "dp-accounting", "cryptography")
+    client = assembly.experiment.client
+    choice = choose_trainer(assembly.network, assembly.training(), client.trainer, client.device)
+    logging.getLogger(__name__).info("trainer: %s", choice)
     return {
         "python": platform.python_version(),
         "system": platform.system(),
         "machine": platform.machine(),
         "cores": cores(),
         "packages": {name: version(name) for name in packages},
+        "trainer": choice.trainer,
+        "trainer_reason": choice.reason,
         "pid": os.getpid(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sottovoce.models.choose import make_trainer
+from sottovoce.models.choose import choose_trainer, make_trainer
 from sottovoce.models.metrics import evaluate
 from sottovoce.models.network import Network
 from sottovoce.models.trainer import LocalTraining, Shard, Trainer, batches
@@ -15,6 +15,7 @@ __all__ = [
     "Shard",
     "Trainer",
     "batches",
+    "choose_trainer",
     "evaluate",
     "make_trainer",
     "network",

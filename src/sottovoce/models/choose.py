@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from sottovoce.core.errors import InputError
 from sottovoce.core.validate import one_of
@@ -10,23 +10,45 @@ from sottovoce.models import fast
 from sottovoce.models.network import Network
 from sottovoce.models.trainer import LocalTraining, Trainer
 
-__all__ = ["make_trainer"]
+__all__ = ["Choice", "Kind", "choose_trainer", "make_trainer"]
+
+Kind = Literal["auto", "torch", "fast"]
 
 
-def make_trainer(
-    network: Network,
-    training: LocalTraining,
-    kind: Literal["auto", "torch", "fast"] = "auto",
-    device: str = "cpu",
-) -> Trainer:
-    """Return a trainer; "auto" takes the fast one when it knows every layer and option, and torch otherwise.
+class Choice(NamedTuple):
+    """Which trainer is taken, and why."""
 
-    Torch is imported here and not before: whoever only plans or reports need not wait three seconds for it.
+    trainer: Literal["fast", "torch"]
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.trainer} ({self.reason})"
+
+
+def choose_trainer(network: Network, training: LocalTraining, kind: Kind = "auto", device: str = "cpu") -> Choice:
+    """Tell which trainer `make_trainer` returns for the same arguments, without making it.
+
+    "auto" takes the fast one when it knows every layer and option, and torch otherwise.
     """
     one_of("trainer", kind, ("auto", "torch", "fast"))
     if kind == "fast" and device != "cpu":
         raise InputError(f"trainer 'fast' runs on device 'cpu', got {device!r}; use 'torch'")
-    if kind == "fast" or (kind == "auto" and device == "cpu" and fast.unsupported(network, training) is None):
+    if kind != "auto":
+        return Choice(kind, "the experiment asks for it")
+    if device != "cpu":
+        return Choice("torch", f"the device is {device!r}, and the C kernels run on 'cpu'")
+    obstacle = fast.unsupported(network, training)
+    if obstacle is not None:
+        return Choice("torch", obstacle)
+    return Choice("fast", "the C kernels know every layer and option of this experiment")
+
+
+def make_trainer(network: Network, training: LocalTraining, kind: Kind = "auto", device: str = "cpu") -> Trainer:
+    """Return the trainer that `choose_trainer` names.
+
+    Torch is imported here and not before: whoever only plans or reports need not wait three seconds for it.
+    """
+    if choose_trainer(network, training, kind, device).trainer == "fast":
         return fast.FastTrainer(network, training)
 
     from sottovoce.models.torch_trainer import TorchTrainer

@@ -86,7 +86,7 @@ def _flower_mask() -> tuple[Callable[[], object] | None, str]:
         from flwr.common.secure_aggregation.ndarrays_arithmetic import parameters_addition, parameters_mod
         from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
     except ImportError:
-        return None, "flwr is not installed"
+        return None, "flwr is not installed; add 'flwr>=1.41,<2' to an environment of its own"
     total = [np.zeros(FULL, np.int64)]
     modulus = 1 << BITS
 

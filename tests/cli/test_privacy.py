@@ -28,9 +28,19 @@ def test_epsilon_one_needs_the_known_noise(shell: Shell, accountant: str, noise:
         "epsilon",
         "epsilon_server",
         "max_participations",
+        "threshold",
     ]
     assert round(told["noise_multiplier"], 4) == pytest.approx(noise, abs=1e-4)
     assert told["epsilon"] <= 1
+
+
+def test_a_threshold_changes_the_servers_epsilon_alone(shell: Shell) -> None:
+    keys = (*PAPERS, "--noise-multiplier", "1.2244", "--json")
+    everyone, two_thirds = shell(*keys).json(), shell(*keys, "--threshold", "2/3").json()
+
+    assert everyone["epsilon_server"] == pytest.approx(16.28, abs=0.01)
+    assert two_thirds["epsilon_server"] == pytest.approx(21.2, abs=0.04)
+    assert two_thirds["epsilon"] == everyone["epsilon"]
 
 
 def test_fixed_size_sampling_is_charged_truthfully(shell: Shell) -> None:

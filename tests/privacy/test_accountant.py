@@ -63,8 +63,8 @@ def test_the_calculator_answers_with_the_promised_keys() -> None:
         "noise_multiplier",
         "epsilon",
         "epsilon_server",
-        "threshold",
         "max_participations",
+        "threshold",
     ]
 
 

@@ -68,8 +68,8 @@ def calculate(
         "epsilon_server": accounts.epsilon_server(
             [(multiplier * math.sqrt(threshold), cap)], delta=delta, accountant=accountant
         ),
-        "threshold": threshold,
         "max_participations": cap,
+        "threshold": threshold,
     }
 
 

@@ -18,7 +18,7 @@ Factory = Any
     ("terms", "problem"),
     [
         ({"threshold": 3}, "threshold must be above half of the 6 clients, got 3"),
-        ({"colluders": 5}, "colluders must be at least 0 and below the threshold of 5, got 5"),
+        ({"colluders": 5}, r"colluders must be at least 0 and below 2 \* threshold - clients = 4, .*; got 5 with a"),
         ({"bits": 0}, r"bits must be in \[1, 32\], got 0"),
         ({"bits": 33}, r"bits must be in \[1, 32\], got 33"),
         ({"largest_sum": 1 << 13}, "bits must be at least 14 for sums up to 8192, or they wrap; got 13"),
@@ -26,7 +26,9 @@ Factory = Any
         ({"session_id": b"short"}, "session_id must have 16 bytes, got 5"),
         ({"config_digest": b"short"}, "config_digest must have 32 bytes, got 5"),
         ({"keys": {}}, "client 5 has no registered key"),
-        ({"neighbours": 2}, "neighbours must be at least 4 for 6 clients"),
+        ({"neighbours": 2}, "neighbours must be at least 5 for 6 clients, threshold 5 and 2 colluders, got 2"),
+        ({"downlink": b"short"}, "downlink must be a hash of 32 bytes or none, got 5"),
+        ({"colluders": 2, "graph_colluders": 1}, r"graph_colluders must be in \[2, 6\], got 1"),
         ({"neighbours": 3}, "neighbours must be even"),
     ],
 )

@@ -244,21 +244,84 @@ def test_the_two_modes_do_not_mix(cohort: Factory) -> None:
         with pytest.raises(InputError, match="keys live for"):
             build()
     with pytest.raises(InputError, match="needs the complete graph"):
-        replace(cohort(60, threshold=55, neighbours=24).session, key_life="session")
+        replace(cohort(60, threshold=55, neighbours=24, graph_colluders=0).session, key_life="session")
 
 
-def test_a_sealed_share_that_was_altered_is_refused(cohort: Factory) -> None:
+def test_a_sealed_share_that_was_altered_is_told_of_and_removes_nobody(cohort: Factory) -> None:
     standing = Standing(cohort(4))
-    standing.run(1)
-    request = {}
     server = StandingServer(standing.registrar.round(2))
-    request, _ = server.collect("mask", {c: standing.answer("mask", 2, c, b"") for c in standing.clients})
-    body = bytearray(request[5][messages.HEADER : -16])
-    body[10] ^= 1
-    forged = messages.seal_request(server.session, "consistency", 5, bytes(body))
-
-    with pytest.raises(SecAggError, match="does not open"):
-        standing.clients[5].consistency(forged)
+    requests, _ = server.collect("mask", {c: standing.answer("mask", 2, c, b"") for c in standing.clients})
+    body = bytearray(requests[5][messages.HEADER : -16])
+    body[30] ^= 1  # in what client 8 sealed for client 5
     with pytest.raises(WireError):
-        standing.clients[5].consistency(request[5][:-1])
-    assert standing.clients[5].consistency(request[5])
+        standing.clients[5].consistency(requests[5][:-1])
+
+    requests[5] = messages.seal_request(server.session, "consistency", 5, bytes(body))
+    for phase in ("consistency", "unmask"):
+        requests, rejected = server.collect(phase, {c: standing.answer(phase, 2, c, r) for c, r in requests.items()})
+        assert not rejected
+
+    assert server.complaints == {8: (5,)}
+    assert np.array_equal(server.total(), standing.cohort.expected())
+
+
+def pair_keys(standing: Standing, client: int, round_: int) -> list[bytes]:
+    """Return the keys of the masks that a client will share in its next round."""
+    session, chains = standing.registrar.round(round_), standing.clients[client]._chains.advance(round_)
+    me = session.position(client)
+    return [terms.pair_mask(session, chain, me, session.position(peer)) for peer, chain in chains.masks.items()]
+
+
+def holds(client: StandingClient, keys: list[bytes]) -> list[bool]:
+    kept = pickle.dumps(client)
+    return [key in kept for key in keys]
+
+
+def test_pair_keys_of_survivors_go_when_the_survivors_are_known(cohort: Factory) -> None:
+    standing = Standing(cohort(7))
+    keys = pair_keys(standing, 5, 1)
+    server = StandingServer(standing.registrar.round(1))
+    sent = {c: standing.answer("mask", 1, c, b"") for c in standing.clients if c != 8}
+    assert holds(standing.clients[5], keys) == [True] * 6
+    requests, _ = server.collect("mask", sent)
+
+    standing.answer("consistency", 1, 5, requests[5])
+
+    assert holds(standing.clients[5], keys) == [True, False, False, False, False, False]
+
+
+@pytest.mark.parametrize("reached", ["mask", "consistency"])
+@pytest.mark.parametrize("how", ["ended", "next round", "next round refused"])
+def test_pair_keys_go_however_the_round_ends(cohort: Factory, reached: str, how: str) -> None:
+    standing = Standing(cohort(7))
+    client, words = standing.clients[5], standing.cohort.words[5]
+    keys = pair_keys(standing, 5, 1)
+    server = StandingServer(standing.registrar.round(1))
+    requests, _ = server.collect("mask", {c: standing.answer("mask", 1, c, b"") for c in standing.clients if c != 8})
+    if reached == "consistency":
+        client.consistency(requests[5])
+    assert any(holds(client, keys))
+    with pytest.raises(SecAggError, match="round 1 is over"):
+        client.mask(1, words)
+    assert any(holds(client, keys)), "a request for an old round ends nothing"
+
+    if how == "ended":
+        client.end_round()
+    elif how == "next round":
+        client.mask(2, words)
+    else:
+        with pytest.raises(SecAggError, match="more than 1000 ahead"):
+            client.mask(5000, words)
+
+    assert not any(holds(client, keys))
+    with pytest.raises(SecAggError):
+        client.unmask(requests[5])
+    assert client.mask(3, words)
+
+
+def test_nonces_of_sealed_seeds_are_drawn_and_never_repeat(cohort: Factory) -> None:
+    standing = Standing(cohort(7))
+    sent = [standing.answer("mask", round_, client, b"") for round_ in (1, 2) for client in standing.clients]
+    starts = range(messages.HEADER + 32, messages.HEADER + 32 + 6 * messages.SINGLE, messages.SINGLE)
+    nonces = [message[at : at + 12] for message in sent for at in starts]
+    assert len(set(nonces)) == len(nonces) == 2 * 7 * 6

@@ -87,7 +87,7 @@ def test_exactly_the_threshold_is_enough(cohort: Factory) -> None:
 
 
 def test_a_sparse_graph_gives_the_same_sum_with_fewer_bytes(cohort: Factory) -> None:
-    sparse = cohort(60, threshold=55, neighbours=20)
+    sparse = cohort(60, threshold=55, neighbours=20, graph_colluders=0)
     complete = cohort(60, threshold=55)
     gone = {"mask": sparse.session.clients[10:12], "unmask": sparse.session.clients[30:31]}
 

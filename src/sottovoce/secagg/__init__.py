@@ -1,7 +1,9 @@
 """Sum vectors of integers so that the server learns the sum and nothing else; see docs/secure-aggregation.md."""
 
 from sottovoce.secagg.client import Client
+from sottovoce.secagg.mark import RoundMark
 from sottovoce.secagg.messages import PHASES
+from sottovoce.secagg.policy import Policy
 from sottovoce.secagg.primitives import KeyedEntropy, verifying_key
 from sottovoce.secagg.server import Server
 from sottovoce.secagg.session import Session, check_modulus, check_threshold, default_threshold
@@ -12,7 +14,9 @@ __all__ = [
     "PHASES",
     "Client",
     "KeyedEntropy",
+    "Policy",
     "Registrar",
+    "RoundMark",
     "Server",
     "Session",
     "StandingClient",

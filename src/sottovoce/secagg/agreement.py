@@ -41,7 +41,7 @@ def check_unmask(
 ) -> None:
     """Raise unless the request names the survivors this client signed, exactly the rest as dropped, and t signed.
 
-    `owners` are the peers around this client about whom it could tell something, and itself.
+    `owners` are the peers that this client masked with, and itself: it will tell something about each of them.
     """
     if body.nbytes != unmask_size(session):
         raise WireError(f"unmask request has a body of {body.nbytes} bytes, expected {unmask_size(session)}")

@@ -3,11 +3,16 @@
 Every method checks all of its input before it changes anything, so a refused message leaves the state as it was.
 Secrets are dropped as soon as no later phase needs them: the private keys once the shares are out, the seed and the
 mask keys once the vector is masked, the peers' shares once they are told. (Python cannot promise to wipe freed memory.)
+
+A sealed share that does not open costs its receiver nothing. It masks with that peer all the same, for the mask follows
+from signed keys and not from the share, and says in the last phase that it holds no share: the server then knows whose
+seal was bad, and opens that peer's secret by the other holders.
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import final
 
@@ -17,8 +22,9 @@ from sottovoce.core import wire
 from sottovoce.core.errors import InputError, SecAggError, WireError
 from sottovoce.core.wire import Buffer, Words
 from sottovoce.secagg import agreement, keylist, masks, messages, primitives, shamir
+from sottovoce.secagg.mark import RoundMark
 from sottovoce.secagg.messages import PHASES
-from sottovoce.secagg.primitives import KEY, Entropy
+from sottovoce.secagg.primitives import KEY, NONCE, Entropy
 from sottovoce.secagg.session import Session
 from sottovoce.secagg.terms import check_quorum, check_words, pair_mask, pair_sign, self_mask
 
@@ -41,11 +47,21 @@ class _Secrets:
 class Client:
     """Take part in one session; `entropy` is the operating system's unless the run is a simulation.
 
+    `mark` remembers the highest round masked: a file in a deployment, memory in a simulation. The session's terms are
+    believed here; `Policy.accept` checks them first.
+
     Guarantee: while fewer than `session.threshold` clients help the server, what it receives depends on this client's
     words only through the sum over survivors (complete graph; `graph` states the bound for a sparse one).
     """
 
-    def __init__(self, session: Session, client: int, signing_key: bytes, entropy: Entropy = os.urandom) -> None:
+    def __init__(
+        self,
+        session: Session,
+        client: int,
+        signing_key: bytes,
+        entropy: Entropy = os.urandom,
+        mark: RoundMark | None = None,
+    ) -> None:
         if session.key_life != "round":
             raise InputError("this client takes a session whose keys live for a round; see StandingClient")
         self.session = session
@@ -54,16 +70,24 @@ class Client:
         self._around = session.around(self._me)
         if primitives.verifying_key(signing_key) != session.keys[client]:
             raise InputError(f"client {client}: the signing key is not the one registered for it")
+        self._mark = mark or RoundMark()
+        self._mark.check(session.round)
         self._signing_key = signing_key
         self._entropy = entropy
         self._phase: str | None = PHASES[0]
         self._secrets = _Secrets()
+        self._masked_with: frozenset[int] = frozenset()
         self._survivors: frozenset[int] = frozenset()
 
     @property
     def phase(self) -> str | None:
         """Name the phase that comes next; None after the last."""
         return self._phase
+
+    @property
+    def cohort(self) -> int:
+        """Return how many clients take part, as this client counts them: its share of the noise follows from it."""
+        return len(self.session.clients)
 
     def advertise(self) -> bytes:
         """Draw fresh key pairs and return the signed public keys."""
@@ -91,7 +115,11 @@ class Client:
         points = [place + 1 for place in sorted([*peers, self._me])]
         shares = shamir.split(secret_numbers, self.session.degree.threshold, points, self._entropy)
         own = (shamir.write_share(shares[self._me + 1][0]), shamir.write_share(shares[self._me + 1][1]))
-        sealed = [self._seal(peer, secret, shares[peer + 1]) for peer, secret in shared.items()]
+        nonces = self._nonces(len(shared))
+        sealed = [
+            self._seal(peer, secret, shares[peer + 1], nonce)
+            for (peer, secret), nonce in zip(shared.items(), nonces, strict=True)
+        ]
         reply = self._reply("share", b"".join((primitives.commit(seed), *sealed)))
         opening = {peer: self._share_key(secret, peer, self._me)[0] for peer, secret in shared.items()}
         self._secrets = _Secrets(seed=seed, opening=opening, pairs=pairs, shares={self._me: own})
@@ -101,14 +129,16 @@ class Client:
     def mask(self, payload: Buffer, words: Words) -> bytes:
         """Open the peers' shares and return the words under every mask, packed to exactly b bits each."""
         session = self.session
-        shares = self._peer_shares(self._open("mask", payload, len(self._around) * messages.PAIR))
+        peers, shares = self._peer_shares(self._open("mask", payload, len(self._around) * messages.PAIR))
         check_words(session, words)
         total = masks.new_sum(session.length, session.bits, words)
         masks.add_mask(total, self_mask(session, self._secrets.seed, self._me), +1)
-        for peer in shares:
+        for peer in peers:
             masks.add_mask(total, self._secrets.pairs[peer], pair_sign(self._me, peer))
         reply = self._reply("mask", wire.pack(masks.reduce(total, session.bits), session.bits))
+        self._mark.before_mask(session.round)
         self._secrets = _Secrets(shares={**self._secrets.shares, **shares})
+        self._masked_with = frozenset(peers)
         self._phase = "consistency"
         return reply
 
@@ -118,7 +148,7 @@ class Client:
         survivors = frozenset(messages.read_set(self.session, body))
         check_quorum(self.session, len(survivors), "survivors")
         known = survivors & (self._around | {self._me})
-        if self._me not in survivors or not known <= self._secrets.shares.keys():
+        if self._me not in survivors or not known <= self._masked_with | {self._me}:
             raise SecAggError("the survivors leave this client out, or name a client that never shared its secrets")
         reply = self._reply("consistency", agreement.survivors_hash(self.session, survivors))
         self._survivors, self._phase = survivors, "unmask"
@@ -128,8 +158,10 @@ class Client:
         """Return, for each peer, a share of its seed if it survived or of its masking key if not; then forget all."""
         body = self._open("unmask", payload, agreement.unmask_size(self.session))
         held, survivors = self._secrets.shares, self._survivors
-        agreement.check_unmask(self.session, body, me=self._me, survivors=survivors, owners=held.keys())
-        told = [shares[owner not in survivors] for owner, shares in sorted(held.items())]
+        owners = self._masked_with | {self._me}
+        agreement.check_unmask(self.session, body, me=self._me, survivors=survivors, owners=owners)
+        none = (shamir.NO_SHARE, shamir.NO_SHARE)
+        told = [held.get(owner, none)[owner not in survivors] for owner in sorted(owners)]
         reply = self._reply("unmask", b"".join(told))
         self._secrets, self._phase = _Secrets(), None
         return reply
@@ -150,14 +182,18 @@ class Client:
         """Return the key under which `sender` seals shares for `receiver`, and the words that bind it."""
         clients = self.session.clients
         info = messages.info(b"shares", self.session.round, clients[sender], clients[receiver])
-        return primitives.derive(secret, salt=self.session.session_id, info=info), info
+        return primitives.derive(secret, salt=self.session.context, info=info), info
 
-    def _seal(self, peer: int, secret: bytes, shares: list[int]) -> bytes:
+    def _nonces(self, count: int) -> list[bytes]:
+        raw = self._entropy(NONCE * count)
+        return [raw[start : start + NONCE] for start in range(0, len(raw), NONCE)]
+
+    def _seal(self, peer: int, secret: bytes, shares: list[int], nonce: bytes) -> bytes:
         key, info = self._share_key(secret, self._me, peer)
-        return primitives.encrypt(key, b"".join(map(shamir.write_share, shares)), info)
+        return primitives.encrypt(key, b"".join(map(shamir.write_share, shares)), info, nonce)
 
-    def _peer_shares(self, body: memoryview) -> dict[int, tuple[bytes, bytes]]:
-        """Return both shares that each peer sealed for this client."""
+    def _peer_shares(self, body: memoryview) -> tuple[list[int], dict[int, tuple[bytes, bytes]]]:
+        """Return the peers that shared, and both shares of those whose seal opens."""
         session = self.session
         start = messages.set_size(session)
         peers = messages.read_set(session, body[:start])
@@ -170,10 +206,12 @@ class Client:
         shares = {}
         for peer in peers:
             info = messages.info(b"shares", session.round, session.clients[peer], self.client)
-            plain = primitives.decrypt(self._secrets.opening[peer], bytes(body[start : start + messages.PAIR]), info)
+            sealed = bytes(body[start : start + messages.PAIR])
             start += messages.PAIR
-            pair = plain[: shamir.SHARE], plain[shamir.SHARE :]
-            for share in pair:
-                shamir.read_share(share)
-            shares[peer] = pair
-        return shares
+            with suppress(SecAggError):
+                plain = primitives.decrypt(self._secrets.opening[peer], sealed, info)
+                pair = plain[: shamir.SHARE], plain[shamir.SHARE :]
+                for share in pair:
+                    shamir.read_share(share)
+                shares[peer] = pair
+        return peers, shares

@@ -11,17 +11,23 @@ Clients stand on a ring in pseudorandom order, each joined to the k/2 nearest on
 neighbours of a client are then k of the n-1 others drawn without replacement, so with c colluders, at most d = n - t
 dropouts and r = c + d, by the union bound over clients,
 
-  1. n * P[Hypergeometric(n-1, c, k) >= t_k]           <= 2^-41
+  1. n * P[Hypergeometric(n-1, c, k) >= t_k]           <= 2^-121
   2. n * r/n * (r-1)/(n-1) * ...  (k/2 factors)         <= 2^-41   (a cut needs k/2 removed clients in a row, twice)
   3. n * P[Hypergeometric(n-1, d, k) >  k - t_k]        <= 2^-20
 
 with t_k above half of the k + 1 holders, so that holders who each give one share cannot open both secrets of a client.
 `choose` takes the smallest even k for which such a t_k exists, or the complete graph if none is smaller.
+
+The order is a hash of the session's whole context. Whoever picks the session id, the cohort, or a helper's registered
+key may try many of them and keep the worst order. Each try is another draw, so 2^80 tries find an order that breaks
+condition 1 with probability at most 2^-41; each costs n hashes. Colluders are fixed before they see the order.
+Condition 2 is about dropouts that do not look at the order: it is for a server that names the true survivors.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -30,8 +36,10 @@ from sottovoce.core.errors import InputError
 __all__ = ["COMPLETE_UP_TO", "Degree", "choose", "ring_neighbours"]
 
 COMPLETE_UP_TO: Final = 200
-_SECURITY: Final = -41 * math.log(2)
+_COLLUSION: Final = -(41 + 80) * math.log(2)  # after 2^80 tries at an order of the ring
+_CONNECTION: Final = -41 * math.log(2)
 _LIVENESS: Final = -20 * math.log(2)
+_NEGLIGIBLE: Final = 60.0  # logarithm; fewer than 2^16 terms of e^-60 do not show in a float
 
 
 class Degree(NamedTuple):
@@ -78,15 +86,17 @@ def _least(clients: int, threshold: int, colluders: int) -> int:
 
 
 def _share_threshold(clients: int, threshold: int, colluders: int, degree: int) -> int | None:
-    """Return the t_k that satisfies all three conditions, or None."""
+    """Return the least t_k that satisfies all three conditions, or None."""
     dropouts = clients - threshold
     union = math.log(clients)
     removed = min(colluders + dropouts, clients)
-    if degree // 2 <= removed and union + _falling(removed, clients, degree // 2) > _SECURITY:
+    if degree // 2 <= removed and union + _falling(removed, clients, degree // 2) > _CONNECTION:
         return None
-    least = (degree + 1) // 2 + 1
-    while union + _log_tail(clients - 1, colluders, degree, least) > _SECURITY:
-        least += 1
+
+    def hidden(least: int) -> bool:
+        return union + _log_tail(clients - 1, colluders, degree, least) <= _COLLUSION
+
+    least = bisect_left(range(degree + 1), True, lo=(degree + 1) // 2 + 1, key=hidden)
     if least > degree or union + _log_tail(clients - 1, dropouts, degree, degree - least + 1) > _LIVENESS:
         return None
     return least
@@ -103,9 +113,11 @@ def _log_tail(population: int, marked: int, draws: int, at_least: int) -> float:
     high = min(draws, marked)
     if low > high:
         return -math.inf
-    terms = [
-        _log_choose(marked, hits) + _log_choose(population - marked, draws - hits) for hits in range(low, high + 1)
-    ]
+    terms: list[float] = []
+    for hits in range(low, high + 1):
+        terms.append(_log_choose(marked, hits) + _log_choose(population - marked, draws - hits))
+        if terms[-1] < terms[0] - _NEGLIGIBLE:  # the law has one peak, so the rest is smaller still
+            break
     largest = max(terms)
     return largest + math.log(math.fsum(math.exp(term - largest) for term in terms)) - _log_choose(population, draws)
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from sottovoce.core.errors import SecAggError, WireError
 from sottovoce.core.wire import Buffer
-from sottovoce.secagg.primitives import SIGNATURE, TAG, sign, verify
+from sottovoce.secagg.primitives import NONCE, SIGNATURE, TAG, sign, verify
 from sottovoce.secagg.session import Session
 from sottovoce.secagg.shamir import SHARE
 
@@ -42,13 +42,13 @@ __all__ = [
 PHASES: Final = ("advertise", "share", "mask", "consistency", "unmask")
 HEADER: Final = 40
 DIGEST: Final = 16
-PAIR: Final = 2 * SHARE + TAG  # one encrypted pair of shares
-SINGLE: Final = SHARE + TAG  # one encrypted share
+PAIR: Final = NONCE + 2 * SHARE + TAG  # one encrypted pair of shares
+SINGLE: Final = NONCE + SHARE + TAG  # one encrypted share
 CONSISTENCY: Final = 32  # the hash of a survivor set
 _FIELDS = struct.Struct("<4sBBHQQ16s")
 _INFO = struct.Struct("<16sQQQ")
 _MAGIC: Final = b"svsa"
-_VERSION: Final = 1
+_VERSION: Final = 2
 _REQUEST: Final = 16  # kinds 1..5 come from clients, 17..21 go to them
 
 
@@ -126,7 +126,7 @@ def _header(session: Session, kind: int, client: int) -> bytes:
 
 
 def _digest(session: Session, header: Buffer, body: Buffer) -> bytes:
-    digest = hashlib.sha256(b"sottovoce secagg message v1" + session.context)
+    digest = hashlib.sha256(b"sottovoce secagg message v2" + session.context)
     digest.update(header)
     digest.update(body)
     return digest.digest()

@@ -7,17 +7,36 @@ from collections.abc import Collection, Mapping
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from sottovoce.core.errors import SecAggError
-from sottovoce.core.wire import Words
+from sottovoce.core.wire import Buffer, Words
 from sottovoce.secagg import masks, primitives, shamir
 from sottovoce.secagg.masks import Sum
 from sottovoce.secagg.primitives import KEY
 from sottovoce.secagg.session import Session
 from sottovoce.secagg.terms import pair_mask, pair_sign, self_mask
 
-__all__ = ["open_by_shares", "open_seeds"]
+__all__ = ["complaints", "open_by_shares", "open_seeds", "read_told"]
 
-Shares = Mapping[int, Mapping[int, int]]
-"""What each holder told: holder -> owner -> share, all by place in the cohort."""
+Shares = Mapping[int, Mapping[int, int | None]]
+"""What each holder told: holder -> owner -> share, all by place in the cohort; None for a seal that did not open."""
+
+
+def read_told(raw: Buffer) -> int | None:
+    """Return a share that a holder told, or None if it says that it has none."""
+    told = bytes(raw)
+    return None if told == shamir.NO_SHARE else shamir.read_share(told)
+
+
+def complaints(session: Session, shares: Shares) -> dict[int, tuple[int, ...]]:
+    """Return, by client, who could not open the share that it sealed for them.
+
+    A complaint says that sender, receiver or the server between them is at fault, and removes nobody.
+    """
+    found: dict[int, tuple[int, ...]] = {}
+    for holder, told in sorted(shares.items()):
+        for owner in (owner for owner, share in sorted(told.items()) if share is None):
+            client = session.clients[owner]
+            found[client] = (*found.get(client, ()), session.clients[holder])
+    return found
 
 
 def open_by_shares(
@@ -63,8 +82,14 @@ def _masking_key(session: Session, owner: int, public: bytes, shares: Shares) ->
 
 
 def _reconstruct(session: Session, owner: int, shares: Shares) -> bytes:
-    held = {holder + 1: told[owner] for holder, told in shares.items() if owner in told}
-    secret = shamir.reconstruct(held, session.degree.threshold)
+    held = {holder + 1: share for holder, told in shares.items() if (share := told.get(owner)) is not None}
+    client, needed = session.clients[owner], session.degree.threshold
+    if len(held) < needed and (lacking := complaints(session, shares).get(client)):
+        raise SecAggError(
+            f"round {session.round}: client {client} sealed shares that {len(lacking)} clients could not open, and of "
+            f"the {needed} that are needed {len(held)} are left; nothing was released"
+        )
+    secret = shamir.reconstruct(held, needed)
     if secret >> (8 * KEY):
         raise _misfit(session, owner)
     return secret.to_bytes(KEY, "little")

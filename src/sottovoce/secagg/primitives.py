@@ -21,6 +21,7 @@ from sottovoce.core.errors import InputError, SecAggError
 
 __all__ = [
     "KEY",
+    "NONCE",
     "SIGNATURE",
     "TAG",
     "Entropy",
@@ -40,7 +41,7 @@ __all__ = [
 KEY: Final = 32
 SIGNATURE: Final = 64
 TAG: Final = 16
-_NONCE: Final = bytes(12)
+NONCE: Final = 12
 
 Entropy = Callable[[int], bytes]
 """A source of secret bytes: `os.urandom`, or `KeyedEntropy` in simulation."""
@@ -114,15 +115,19 @@ def derive(secret: bytes, *, salt: bytes, info: bytes) -> bytes:
     return HKDF(algorithm=SHA256(), length=KEY, salt=salt, info=info).derive(secret)
 
 
-def encrypt(key: bytes, plain: bytes, info: bytes) -> bytes:
-    """Seal `plain` by ChaCha20-Poly1305 with `info` authenticated; a key seals one message, so the nonce is fixed."""
-    return ChaCha20Poly1305(key).encrypt(_NONCE, plain, info)
+def encrypt(key: bytes, plain: bytes, info: bytes, nonce: bytes) -> bytes:
+    """Return the nonce, then `plain` sealed by ChaCha20-Poly1305 with `info` authenticated.
+
+    A key seals one message; the nonce is drawn all the same, so that a client restored to an earlier state, which
+    seals again under the same key, does not show the difference of two plain texts.
+    """
+    return nonce + ChaCha20Poly1305(key).encrypt(nonce, plain, info)
 
 
 def decrypt(key: bytes, sealed: bytes, info: bytes) -> bytes:
     """Undo `encrypt`, or refuse what was tampered with or meant for another."""
     try:
-        return ChaCha20Poly1305(key).decrypt(_NONCE, sealed, info)
+        return ChaCha20Poly1305(key).decrypt(sealed[:NONCE], sealed[NONCE:], info)
     except InvalidTag:
         raise SecAggError("an encrypted share does not open: tampered with, or meant for another") from None
 

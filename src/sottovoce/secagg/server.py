@@ -14,7 +14,7 @@ from sottovoce.core.wire import Buffer, Words
 from sottovoce.secagg import masks, messages, shamir
 from sottovoce.secagg.agreement import survivors_hash, write_unmask
 from sottovoce.secagg.keylist import Keys, read_advertisement, write_keys
-from sottovoce.secagg.opening import open_by_shares
+from sottovoce.secagg.opening import complaints, open_by_shares, read_told
 from sottovoce.secagg.phased import PhasedServer
 from sottovoce.secagg.primitives import KEY, SIGNATURE
 from sottovoce.secagg.session import Session
@@ -39,7 +39,8 @@ class Server(PhasedServer):
         self._sum = masks.new_sum(session.length, session.bits)
         self._masked: set[int] = set()
         self._signatures: dict[int, bytes] = {}
-        self._shares: dict[int, dict[int, int]] = {}  # holder -> owner -> share
+        self._shares: dict[int, dict[int, int | None]] = {}  # holder -> owner -> share
+        self._complaints: dict[int, tuple[int, ...]] = {}
         self._total: Words | None = None
 
     @property
@@ -51,6 +52,11 @@ class Server(PhasedServer):
     def dropped(self) -> tuple[int, ...]:
         """Return the clients that shared their secrets and left before their vector came."""
         return self._ids(self._sealed.keys() - self._masked)
+
+    @property
+    def complaints(self) -> dict[int, tuple[int, ...]]:
+        """Return, by client, who could not open the share that it sealed for them; known at the end."""
+        return dict(self._complaints)
 
     def total(self) -> Words:
         """Return the sum of the survivors' words modulo 2^bits."""
@@ -91,8 +97,7 @@ class Server(PhasedServer):
         body = messages.open_reply(self.session, "unmask", client, message, shamir.SHARE * len(owners))
         starts = range(0, body.nbytes, shamir.SHARE)
         self._shares[place] = {
-            owner: shamir.read_share(body[start : start + shamir.SHARE])
-            for owner, start in zip(owners, starts, strict=True)
+            owner: read_told(body[start : start + shamir.SHARE]) for owner, start in zip(owners, starts, strict=True)
         }
 
     def _end(self, phase: str) -> dict[int, bytes]:
@@ -110,6 +115,7 @@ class Server(PhasedServer):
             check_quorum(session, len(self._signatures), "clients signed the survivors")
             return self._ask_opened()
         check_quorum(session, len(self._shares), "clients answered the unmask request")
+        self._complaints = complaints(session, self._shares)
         self._total = open_by_shares(
             self._sum,
             session=session,

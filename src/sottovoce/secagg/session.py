@@ -25,9 +25,9 @@ SESSION_ID: Final = 16
 DIGEST: Final = 32
 MOST_CLIENTS: Final = 65_535
 LONGEST: Final = 1 << 32
-_MAGIC: Final = b"svs1"
+_MAGIC: Final = b"svs2"
 _LIVES: Final[tuple[Literal["round", "session"], ...]] = ("round", "session")
-_FIELDS = struct.Struct("<4s16sQ32sIIIBBxxQI")
+_FIELDS = struct.Struct("<4s16sQ32sIIIIBBxxQI")
 
 
 def default_threshold(clients: int) -> int:
@@ -41,8 +41,11 @@ def check_threshold(threshold: int, clients: int, colluders: int = 0) -> None:
         raise InputError(f"threshold must be at most the cohort of {clients} clients, got {threshold}")
     if 2 * threshold <= clients:
         raise InputError(f"threshold must be above half of the {clients} clients, got {threshold}")
-    if not 0 <= colluders < threshold:
-        raise InputError(f"colluders must be at least 0 and below the threshold of {threshold}, got {colluders}")
+    if not 0 <= colluders < 2 * threshold - clients:
+        raise InputError(
+            f"colluders must be at least 0 and below 2 * threshold - clients = {2 * threshold - clients}, or the "
+            f"server could open two sums; got {colluders} with a threshold of {threshold} of {clients}"
+        )
 
 
 def check_modulus(bits: int, largest_sum: int) -> None:
@@ -58,7 +61,9 @@ class Session:
     """Describe one secure sum: who takes part, of what, and how many must stay.
 
     `keys` are the registered Ed25519 public keys, known to every party from elsewhere: a server that may choose them
-    can play every client. `largest_sum`, where given, is checked against the modulus.
+    can play every client. `downlink` is the hash of what a client was sent to train from: it is part of the context and
+    never announced, so clients that were sent different models do not sum. `largest_sum`, where given, is checked
+    against the modulus.
     """
 
     session_id: bytes
@@ -69,9 +74,11 @@ class Session:
     bits: int
     length: int
     threshold: int = 0  # 0: floor(2n/3) + 1
-    colluders: int = 0
+    colluders: int = 0  # who may tell the server their noise; 2t > n + c is enforced
+    graph_colluders: int | None = None  # whom a sparse graph is sized for; None: a third of the clients
     neighbours: int = 0  # 0: complete to 200 clients, the bound of `graph` above
     key_life: Literal["round", "session"] = "round"  # "session": see `standing`
+    downlink: bytes = b""
     largest_sum: int | None = None
 
     def __post_init__(self) -> None:
@@ -80,6 +87,8 @@ class Session:
             raise InputError(f"session_id must have {SESSION_ID} bytes, got {len(self.session_id)}")
         if len(self.config_digest) != DIGEST:
             raise InputError(f"config_digest must have {DIGEST} bytes, got {len(self.config_digest)}")
+        if len(self.downlink) not in (0, DIGEST):
+            raise InputError(f"downlink must be a hash of {DIGEST} bytes or none, got {len(self.downlink)}")
         in_range("round", self.round, low=0, high=(1 << 63) - 1)
         in_range("bits", self.bits, low=1, high=32)
         in_range("length", self.length, low=1, high=LONGEST)
@@ -102,6 +111,9 @@ class Session:
         if len(clients) > MOST_CLIENTS:
             raise InputError(f"clients must be at most {MOST_CLIENTS}, got {len(clients)}")
         check_threshold(threshold, len(clients), self.colluders)
+        if self.graph_colluders is None:
+            object.__setattr__(self, "graph_colluders", max(self.colluders, len(clients) // 3))
+        in_range("graph_colluders", self.graph_colluders or 0, low=self.colluders, high=len(clients))
         for client in clients:
             if len(self.keys.get(client, b"")) != KEY:
                 raise InputError(f"client {client} has no registered key of {KEY} bytes; register it first")
@@ -114,19 +126,21 @@ class Session:
     @cached_property
     def degree(self) -> Degree:
         """Return how many neighbours a client has and how many shares open its secrets."""
-        return choose(len(self.clients), self.threshold, self.colluders, self.neighbours)
+        return choose(len(self.clients), self.threshold, self.graph_colluders or 0, self.neighbours)
 
     @cached_property
     def context(self) -> bytes:
         """Return the digest of everything that the parties must agree on."""
-        digest = hashlib.sha256(b"sottovoce secagg context v1" + self.pack())
+        digest = hashlib.sha256(b"sottovoce secagg context v2" + self.pack())
+        digest.update(self.downlink.ljust(DIGEST, b"\0"))
         for client in self.clients:
             digest.update(self.keys[client])
         return digest.digest()
 
-    def for_round(self, round_: int, clients: Iterable[int] | None = None) -> Session:
-        """Return the same terms for another round, or for those of the clients that enrolled."""
-        return replace(self, round=round_, clients=self.clients if clients is None else tuple(clients))
+    def for_round(self, round_: int, clients: Iterable[int] | None = None, downlink: bytes = b"") -> Session:
+        """Return the same terms for another round and its downlink, or for those of the clients that enrolled."""
+        members = self.clients if clients is None else tuple(clients)
+        return replace(self, round=round_, clients=members, downlink=downlink)
 
     def position(self, client: int) -> int:
         """Return a client's place in the cohort; someone else's message is refused."""
@@ -147,8 +161,12 @@ class Session:
 
     @cached_property
     def _ring(self) -> tuple[list[int], list[int]]:
-        """Order the clients by a hash that nobody controls alone, and say where each one stands."""
-        seed = b"sottovoce secagg ring" + self.session_id + struct.pack("<Q", self.round)
+        """Order the clients by a hash of the whole context, and say where each one stands.
+
+        Whoever picks the session id, the cohort or a key draws a new order of everyone with each try, and cannot add
+        or leave out clients of an order that it knows; `graph` counts the tries.
+        """
+        seed = b"sottovoce secagg ring" + self.context
         hashes = [hashlib.sha256(seed + struct.pack("<Q", client)).digest() for client in self.clients]
         order = sorted(range(len(self.clients)), key=hashes.__getitem__)
         rank = [0] * len(order)
@@ -160,20 +178,22 @@ class Session:
         """Return the session as bytes, without the keys: those must not come from the server."""
         fields = _FIELDS.pack(
             *(_MAGIC, self.session_id, self.round, self.config_digest),
-            *(self.threshold, self.colluders, self.neighbours, self.bits),
+            *(self.threshold, self.colluders, self.graph_colluders, self.neighbours, self.bits),
             *(_LIVES.index(self.key_life), self.length, len(self.clients)),
         )
         return fields + struct.pack(f"<{len(self.clients)}Q", *self.clients)
 
     @classmethod
-    def unpack(cls, payload: Buffer, keys: Mapping[int, bytes]) -> Session:
-        """Return the session that a server announces, with the keys that this client knows."""
+    def unpack(cls, payload: Buffer, keys: Mapping[int, bytes], downlink: bytes = b"") -> Session:
+        """Return the session that a server announces, with the keys and the downlink that this client knows.
+
+        It is consistent, and nothing more: `Policy.accept` says whether it is the one that was agreed on.
+        """
         view = memoryview(payload).cast("B")
         if view.nbytes < _FIELDS.size:
             raise WireError(f"session is truncated: {view.nbytes} bytes, its fields alone take {_FIELDS.size}")
-        magic, session_id, round_, digest, threshold, colluders, neighbours, bits, life, length, count = _FIELDS.unpack(
-            view[: _FIELDS.size]
-        )
+        magic, session_id, round_, digest, *numbers, length, count = _FIELDS.unpack(view[: _FIELDS.size])
+        threshold, colluders, graph_colluders, neighbours, bits, life = numbers
         if magic != _MAGIC:
             raise WireError(f"session is foreign: it begins with {magic!r}, not {_MAGIC!r}")
         if count > MOST_CLIENTS or view.nbytes != _FIELDS.size + 8 * count:
@@ -189,7 +209,9 @@ class Session:
                     "keys": keys,
                 },
                 **{"bits": bits, "length": length, "threshold": threshold, "colluders": colluders},
+                graph_colluders=graph_colluders,
                 neighbours=neighbours,
+                downlink=downlink,
                 key_life=_LIVES[min(life, 1)],
             )
         except InputError as error:

@@ -15,10 +15,11 @@ from typing import Final
 from sottovoce.core.errors import InputError, SecAggError
 from sottovoce.secagg.primitives import Entropy
 
-__all__ = ["PRIME", "SHARE", "read_share", "reconstruct", "split", "write_share"]
+__all__ = ["NO_SHARE", "PRIME", "SHARE", "read_share", "reconstruct", "split", "write_share"]
 
 PRIME: Final = (1 << 256) + 297
 SHARE: Final = 33  # bytes of one share: 257 bits
+NO_SHARE: Final = b"\xff" * SHARE  # told in the place of a share that never arrived; no number of the field
 
 
 def split(secrets: Sequence[int], threshold: int, points: Sequence[int], entropy: Entropy) -> dict[int, list[int]]:

@@ -9,11 +9,14 @@ A session's masking key, opened for a dropout, would open all earlier vectors of
 So no secret of the session is ever shared or opened: survivors tell the one round's pair mask that they share with each
 client that dropped. That is also what this mode gives up: if anybody dropped before its vector came, then every
 survivor must answer the unmask request, or the round is aborted.
+
+A round ends when its sum is opened, when the next one begins, or by `end_round`; its pair keys go with it.
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, final
 
@@ -23,7 +26,8 @@ from sottovoce.core import wire
 from sottovoce.core.errors import InputError, SecAggError, WireError
 from sottovoce.core.wire import Buffer, Words
 from sottovoce.secagg import agreement, keylist, masks, messages, primitives, shamir
-from sottovoce.secagg.primitives import KEY, Entropy
+from sottovoce.secagg.mark import RoundMark
+from sottovoce.secagg.primitives import KEY, NONCE, Entropy
 from sottovoce.secagg.session import Session
 from sottovoce.secagg.terms import check_quorum, check_words, pair_mask, pair_sign, self_mask
 
@@ -52,9 +56,9 @@ class _Round:
 
     session: Session
     me: int
-    pairs: dict[int, bytes]  # keys of the masks shared with peers
+    pairs: dict[int, bytes]  # keys of the masks shared with peers; once the survivors are known, with the others only
     opening: dict[int, bytes]  # keys under which peers seal shares of their seeds
-    shares: dict[int, bytes]  # of the survivors' seeds
+    shares: dict[int, bytes]  # of the survivors' seeds, where the seal opened
     survivors: frozenset[int] = field(default=frozenset())
 
 
@@ -62,14 +66,25 @@ class _Round:
 class StandingClient:
     """Enrol once (`advertise`, `enrol`), then take part in rounds (`mask`, `consistency`, `unmask`) in rising order.
 
+    `mark` is as for `Client`; a client that was restored to a state before the mark must enrol again.
+
     Guarantee: as for `Client`, round by round; whoever later seizes the client's state learns no earlier mask.
     """
 
-    def __init__(self, session: Session, client: int, signing_key: bytes, entropy: Entropy = os.urandom) -> None:
+    def __init__(
+        self,
+        session: Session,
+        client: int,
+        signing_key: bytes,
+        entropy: Entropy = os.urandom,
+        mark: RoundMark | None = None,
+    ) -> None:
         if session.key_life != "session":
             raise InputError("this client takes a session whose keys live for the session; see Client")
         if primitives.verifying_key(signing_key) != session.keys.get(client):
             raise InputError(f"client {client}: the signing key is not the one registered for it")
+        self._mark = mark or RoundMark()
+        self._mark.check(session.round + 1)
         self.session = session
         self.client = client
         self._signing_key = signing_key
@@ -83,6 +98,11 @@ class StandingClient:
     def phase(self) -> str | None:
         """Name the phase that comes next."""
         return self._phase
+
+    @property
+    def cohort(self) -> int:
+        """Return how many clients enrolled, as this client counts them: its share of the noise follows from it."""
+        return 1 + len(self._chains.masks)
 
     def advertise(self) -> bytes:
         """Draw the session's key pairs and return the signed public keys."""
@@ -110,13 +130,28 @@ class StandingClient:
         self._chains = _Chains(self.session.round, mask_secrets, share_secrets).advance(self.session.round + 1)
         self._private, self._phase = None, "mask"
 
-    def mask(self, round_: int, words: Words) -> bytes:
-        """Return the words under every mask of a later round, and shares of the seed sealed for each peer."""
+    def end_round(self) -> None:
+        """Forget the running round, as when it was aborted: nothing more is told about it."""
+        if self._round is not None:
+            self._round, self._phase = None, "mask"
+
+    def mask(self, round_: int, words: Words, downlink: bytes = b"") -> bytes:
+        """Return the words under every mask of a later round, and shares of the seed sealed for each peer.
+
+        `downlink` is the hash of what this client was sent to train from. The round before ends here, also if this one
+        is refused.
+        """
         if self._phase not in ("mask", "consistency", "unmask") or round_ < self._chains.round:
             raise SecAggError(f"client {self.client}: round {round_} is over, or comes before enrolment")
+        self.end_round()
+        if (highest := self._mark.highest) >= self._chains.round:
+            raise SecAggError(
+                f"client {self.client}: round {highest} was masked, but these keys are of round {self._chains.round}: "
+                "they were restored; enrol anew"
+            )
         if round_ - self._chains.round > MOST_SKIPPED:
             raise SecAggError(f"client {self.client}: round {round_} is more than {MOST_SKIPPED} ahead; enrol anew")
-        session = self.session.for_round(round_, (self.client, *self._chains.masks))
+        session = self.session.for_round(round_, (self.client, *self._chains.masks), downlink)
         check_words(session, words)
         me = session.position(self.client)
         chains = self._chains.advance(round_)
@@ -127,9 +162,15 @@ class StandingClient:
         seed = self._entropy(KEY)
         points = range(1, len(session.clients) + 1)
         shares = shamir.split([int.from_bytes(seed, "little")], session.degree.threshold, points, self._entropy)
+        nonces = self._entropy(NONCE * len(peers))
         sealed = [
-            primitives.encrypt(sealing[peer], shamir.write_share(shares[peer + 1][0]), _info(session, me, peer))
-            for peer in sorted(peers)
+            primitives.encrypt(
+                sealing[peer],
+                shamir.write_share(shares[peer + 1][0]),
+                _info(session, me, peer),
+                nonces[NONCE * index : NONCE * (index + 1)],
+            )
+            for index, peer in enumerate(sorted(peers))
         ]
         total = masks.new_sum(session.length, session.bits, words)
         masks.add_mask(total, self_mask(session, seed, me), +1)
@@ -138,6 +179,7 @@ class StandingClient:
         frame = wire.pack(masks.reduce(total, session.bits), session.bits)
         body = b"".join((primitives.commit(seed), *sealed, frame))
         reply = messages.seal_reply(session, "mask", self.client, body, self._signing_key)
+        self._mark.before_mask(round_)
         self._chains = chains.advance(round_ + 1)
         self._round = _Round(session, me, pairs, opening, {me: shamir.write_share(shares[me + 1][0])})
         self._phase = "consistency"
@@ -160,11 +202,14 @@ class StandingClient:
         for index, peer in enumerate(peers):
             start = size + index * messages.SINGLE
             sealed = bytes(body[start : start + messages.SINGLE])
-            shares[peer] = primitives.decrypt(now.opening[peer], sealed, _info(now.session, peer, now.me))
-            shamir.read_share(shares[peer])
+            with suppress(SecAggError):
+                share = primitives.decrypt(now.opening[peer], sealed, _info(now.session, peer, now.me))
+                shamir.read_share(share)
+                shares[peer] = share
         digest = agreement.survivors_hash(now.session, survivors)
         reply = messages.seal_reply(now.session, "consistency", self.client, digest, self._signing_key)
-        self._round = _Round(now.session, now.me, now.pairs, {}, shares, survivors)
+        pairs = {peer: key for peer, key in now.pairs.items() if peer not in survivors}
+        self._round = _Round(now.session, now.me, pairs, {}, shares, survivors)
         self._phase = "unmask"
         return reply
 
@@ -175,7 +220,8 @@ class StandingClient:
         body = messages.open_request(now.session, "unmask", self.client, payload, limit)
         owners = range(len(now.session.clients))
         agreement.check_unmask(now.session, body, me=now.me, survivors=now.survivors, owners=owners)
-        told = [now.shares[owner] if owner in now.survivors else now.pairs[owner] for owner in owners]
+        none = shamir.NO_SHARE
+        told = [now.shares.get(owner, none) if owner in now.survivors else now.pairs[owner] for owner in owners]
         reply = messages.seal_reply(now.session, "unmask", self.client, b"".join(told), self._signing_key)
         self._round, self._phase = None, "mask"
         return reply
@@ -204,4 +250,4 @@ def _info(session: Session, sender: int, receiver: int) -> bytes:
 
 
 def _share_key(session: Session, chain: bytes, sender: int, receiver: int) -> bytes:
-    return primitives.derive(chain, salt=session.session_id, info=_info(session, sender, receiver))
+    return primitives.derive(chain, salt=session.context, info=_info(session, sender, receiver))

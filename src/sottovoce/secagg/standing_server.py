@@ -10,7 +10,7 @@ from sottovoce.core.wire import Buffer, Words
 from sottovoce.secagg import masks, messages, shamir
 from sottovoce.secagg.agreement import survivors_hash, write_unmask
 from sottovoce.secagg.keylist import Keys, read_advertisement, write_keys
-from sottovoce.secagg.opening import open_seeds
+from sottovoce.secagg.opening import complaints, open_seeds, read_told
 from sottovoce.secagg.phased import PhasedServer
 from sottovoce.secagg.primitives import KEY, SIGNATURE
 from sottovoce.secagg.session import Session
@@ -36,9 +36,9 @@ class Registrar(PhasedServer):
         """Return the clients that take part in the session's rounds."""
         return self._ids(self._keys)
 
-    def round(self, round_: int) -> Session:
-        """Return the terms of one round, for `StandingServer`."""
-        return self.session.for_round(round_, self.enrolled)
+    def round(self, round_: int, downlink: bytes = b"") -> Session:
+        """Return the terms of one round, for `StandingServer`; `downlink` is the hash of what clients train from."""
+        return self.session.for_round(round_, self.enrolled, downlink)
 
     def _take(self, phase: str, place: int, client: int, message: Buffer) -> None:
         self._keys[place] = read_advertisement(self.session, client, message, self._keys.values())
@@ -65,7 +65,8 @@ class StandingServer(PhasedServer):
         self._commitments: dict[int, bytes] = {}
         self._sealed: dict[int, dict[int, bytes]] = {}  # sender -> receiver -> a share only the receiver can read
         self._signatures: dict[int, bytes] = {}
-        self._shares: dict[int, dict[int, int]] = {}  # holder -> survivor -> share of its seed
+        self._shares: dict[int, dict[int, int | None]] = {}  # holder -> survivor -> share of its seed
+        self._complaints: dict[int, tuple[int, ...]] = {}
         self._pairs: dict[int, dict[int, bytes]] = {}  # survivor -> dropped -> key of the mask they share
         self._masked: frozenset[int] = frozenset()
         self._total: Words | None = None
@@ -79,6 +80,11 @@ class StandingServer(PhasedServer):
     def dropped(self) -> tuple[int, ...]:
         """Return the enrolled clients whose vectors did not come."""
         return self._ids(self._gone)
+
+    @property
+    def complaints(self) -> dict[int, tuple[int, ...]]:
+        """Return, by client, who could not open the share that it sealed for them; known at the end."""
+        return dict(self._complaints)
 
     def total(self) -> Words:
         """Return the sum of the survivors' words modulo 2^bits."""
@@ -120,10 +126,11 @@ class StandingServer(PhasedServer):
     def _take_opened(self, place: int, client: int, message: Buffer) -> None:
         size = shamir.SHARE * len(self._masked) + KEY * len(self._gone)
         body = messages.open_reply(self.session, "unmask", client, message, size)
-        shares, pairs, start = {}, {}, 0
+        shares: dict[int, int | None] = {}
+        pairs, start = {}, 0
         for owner in range(len(self.session.clients)):
             if owner in self._masked:
-                shares[owner] = shamir.read_share(body[start : start + shamir.SHARE])
+                shares[owner] = read_told(body[start : start + shamir.SHARE])
                 start += shamir.SHARE
             else:
                 pairs[owner] = bytes(body[start : start + KEY])
@@ -143,6 +150,7 @@ class StandingServer(PhasedServer):
             check_quorum(session, len(self._signatures), "clients signed the survivors")
             return {place: self._ask_opened(place) for place in self._signatures}
         check_quorum(session, len(self._shares), "clients answered the unmask request")
+        self._complaints = complaints(session, self._shares)
         self._total = self._open_sum()
         self._forget()
         return {}

@@ -18,18 +18,19 @@ def pair_sign(me: int, peer: int) -> int:
 
 
 def pair_mask(session: Session, secret: bytes, one: int, other: int) -> bytes:
-    """Return the key of the mask that two clients share in this round."""
+    """Return the key of the mask that two clients share in this round.
+
+    The whole context is in it: the masks of two clients that were told different things do not cancel.
+    """
     low, high = session.clients[min(one, other)], session.clients[max(one, other)]
-    return primitives.derive(
-        secret, salt=session.session_id, info=messages.info(b"pair mask", session.round, low, high)
-    )
+    return primitives.derive(secret, salt=session.context, info=messages.info(b"pair mask", session.round, low, high))
 
 
 def self_mask(session: Session, seed: bytes, place: int) -> bytes:
     """Return the key of the mask that a client adds alone."""
     client = session.clients[place]
     return primitives.derive(
-        seed, salt=session.session_id, info=messages.info(b"self mask", session.round, client, client)
+        seed, salt=session.context, info=messages.info(b"self mask", session.round, client, client)
     )
 
 

@@ -32,7 +32,7 @@ Params = NDArray[np.float32]
 class Engine(Protocol):
     """Say what the checks need of an engine."""
 
-    def enrol(self, scheme: Any, setup: bytes, coding: Any, *, private: bool, memory: Any) -> None: ...
+    def enrol(self, scheme: Any, setup: bytes, coding: Any, *, private: bool, memory: Any, policy: Any) -> None: ...
     def run(self, conversation: Generator[Request, Reply, Any]) -> Any: ...
     def send(self, request: Request) -> Reply: ...
     def gradient(self, params: Any, split: str, records: Any) -> Any: ...
@@ -66,8 +66,8 @@ class Hand:
         self._dropout = self.assembly.experiment.make_dropout()
         self._streams = Seeds(self.assembly.seeds.seed).world
 
-    def enrol(self, scheme: Any, setup: bytes, coding: Any, *, private: bool, memory: Any) -> None:
-        self._worker.enrol(scheme, setup, coding, private, memory)
+    def enrol(self, scheme: Any, setup: bytes, coding: Any, *, private: bool, memory: Any, policy: Any) -> None:
+        self._worker.enrol(scheme, setup, coding, private, memory, policy)
 
     def gradient(self, params: Any, split: str, records: Any) -> Any:
         return self._worker.gradient(params, split, records)

@@ -82,7 +82,8 @@ def _check_sessions(table: Aggregation, cohort: Cohort, fewest: Callable[[int], 
     for clients in (int(cohort.expected), cohort.most):
         try:
             check_threshold(fewest(clients), clients, table.colluders)
-            degree = choose(clients, fewest(clients), table.colluders, table.neighbours)
+            colluders = max(table.colluders, int(table.graph_colluders * clients))
+            degree = choose(clients, fewest(clients), colluders, table.neighbours)
         except InputError as error:
             raise InputError(f"[aggregation] {error}") from None
         if table.key_life == "session" and degree.neighbours < clients - 1:

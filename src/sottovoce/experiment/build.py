@@ -33,6 +33,7 @@ from sottovoce.models import LocalTraining, Network
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.privacy.vote import vote_plan
 from sottovoce.schemes import Scheme, State
+from sottovoce.secagg import Policy
 
 __all__ = ["Assembly", "Ready"]
 
@@ -46,12 +47,20 @@ class Ready:
     coding: Coding
     server: Server
     plan: PrivacyPlan | None
+    policy: Policy | None = None  # what clients of a secure run insist on
     election: Election | None = None  # if the clients voted for the coordinates
 
     def enrol(self, assembly: Assembly, engine: LocalEngine, state: State | None = None) -> None:
         """Send the set-up to all clients; a resumed run hands them what they had kept."""
         memory = {} if state is None else self.scheme.replica(state)
-        engine.enrol(assembly.scheme, self.setup, self.coding, private=self.plan is not None, memory=memory)
+        engine.enrol(
+            assembly.scheme,
+            self.setup,
+            self.coding,
+            private=self.plan is not None,
+            memory=memory,
+            policy=self.policy,
+        )
 
 
 @dataclass(frozen=True)
@@ -126,11 +135,11 @@ class Assembly:
         bound = self._bind(coordinate_importance(self, engine) if chosen else None)
         plan = self.plan(measured_clip_norm(self, engine, bound))
         coding = self.coding(bound, plan)
-        aggregator = self._aggregator(coding, bound, plan)
-        if isinstance(aggregator, Secure) and self.experiment.aggregation.key_life == "session":
-            aggregator = Standing(aggregator)
+        policy = self._policy(coding, bound, plan)
+        setup = setup_message(bound, self.seeds.public)
+        aggregator = self._aggregator(coding, policy, plan, setup)
         server = Server(bound, self.cohort, aggregator, self.seeds.server, self._server_step(), plan)
-        return Ready(bound, setup_message(bound, self.seeds.public), coding, server, plan)
+        return Ready(bound, setup, coding, server, plan, policy)
 
     def elect(self, ready: Ready, engine: LocalEngine, account: Account) -> Ready:
         """Let the clients vote for the coordinates, if these are theirs to choose.
@@ -144,15 +153,22 @@ class Assembly:
         vote = Vote(kept=ready.scheme.length, training=training)
         bound = vote.bind(self.network.dim, seed=self.seeds.public.seed, start=self.start)
         coding = Private(plan, self.seeds)
-        server = Server(bound, self.cohort, self._aggregator(coding, bound, plan), self.seeds.server, plan=plan)
-        engine.enrol(vote, setup_message(bound, self.seeds.public), coding, private=True, memory={})
+        policy = self._policy(coding, bound, plan)
+        if policy is not None:
+            policy = replace(policy, key_life="round")  # a vote is one round
+        setup = setup_message(bound, self.seeds.public)
+        aggregator = self._aggregator(coding, policy, plan, setup)
+        server = Server(bound, self.cohort, aggregator, self.seeds.server, plan=plan)
+        engine.enrol(vote, setup, coding, private=True, memory={}, policy=policy)
         election = engine.run(hold_vote(server.with_account(account), self.start))
         scheme = self._bind(election.importance)
+        setup = setup_message(scheme, self.seeds.public)
+        aggregator = self._aggregator(ready.coding, ready.policy, ready.plan, setup)
         return replace(
             ready,
             scheme=scheme,
-            setup=setup_message(scheme, self.seeds.public),
-            server=replace(ready.server, scheme=scheme),
+            setup=setup,
+            server=replace(ready.server, scheme=scheme, aggregator=aggregator),
             election=election,
         )
 
@@ -230,7 +246,7 @@ class Assembly:
         """Return how many of a cohort must answer; a private run asks for those that its noise was shared among."""
         if self.experiment.secure == "none":
             return Fewest(Fraction(0))
-        return Fewest(self.threshold) if plan is None else plan.shares.survivors
+        return Fewest(self.threshold, self.cohort.least) if plan is None else plan.shares.survivors
 
     def coding(self, bound: Scheme, plan: PrivacyPlan | None) -> Coding:
         """Return how messages travel."""
@@ -245,20 +261,30 @@ class Assembly:
     def _bind(self, scores: Vector | None) -> Scheme:
         return self.scheme.bind(self.network.dim, seed=self.seeds.public.seed, start=self.start, importance=scores)
 
-    def _aggregator(self, coding: Coding, bound: Scheme, plan: PrivacyPlan | None) -> Aggregator:
+    def _policy(self, coding: Coding, bound: Scheme, plan: PrivacyPlan | None) -> Policy | None:
+        """Return what every client of a secure run insists on; it follows from the configuration alone."""
         if self.experiment.secure != "real":
-            return Direct(coding, self.fewest(plan))
+            return None
         table = self.experiment.aggregation
-        digest = hashlib.sha256(json.dumps(self.experiment.identity(), sort_keys=True).encode()).digest()
-        return Secure(
-            coding=coding,  # type: ignore[arg-type]  # every coding of a secure run is made of words
-            fewest=self.fewest(plan),
-            registry=Registry(self.seeds, self.cohort.clients),
-            config_digest=digest,
+        return Policy(
+            config_digest=hashlib.sha256(json.dumps(self.experiment.identity(), sort_keys=True).encode()).digest(),
+            bits=coding.bits,
             length=bound.length if plan is None else plan.word_length,
+            threshold=self.fewest(plan),
+            fewest=max(2, self.cohort.least if plan is None else plan.shares.floor),
             colluders=table.colluders,
+            graph_share=table.graph_colluders,
             neighbours=table.neighbours,
+            key_life=table.key_life,
         )
+
+    def _aggregator(self, coding: Coding, policy: Policy | None, plan: PrivacyPlan | None, setup: bytes) -> Aggregator:
+        if policy is None:
+            return Direct(coding, self.fewest(plan))
+        registry = Registry(self.seeds, self.cohort.clients)
+        # Every coding of a secure run is made of words.
+        secure = Secure(coding, policy.bind(setup), registry)  # type: ignore[arg-type]
+        return Standing(secure) if policy.key_life == "session" else secure
 
     def _server_step(self) -> ServerStep:
         return ServerStep(**self.experiment.server.model_dump(), rounds=self.experiment.experiment.rounds)

@@ -150,6 +150,7 @@ class Aggregation(Table):
     weighting: Literal["auto", "records", "equal"] = "auto"  # auto: by |D_k| where the scheme's box in the papers does
     threshold: Rate | None = None  # None: 2/3
     colluders: int = Field(0, ge=0)
+    graph_colluders: Rate = Field(Fraction(1, 3), ge=0, le=1)  # share of a cohort that a sparse graph is sized for
     neighbours: int = Field(0, ge=0)  # 0: everyone up to 200 clients, above as many as the bound asks for
     key_life: Literal["round", "session"] = "round"  # "session": enrol once, then three phases a round instead of five
     largest: float = Field(4.0, gt=0)  # range of one value in a secure sum that is not private

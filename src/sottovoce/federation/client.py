@@ -9,14 +9,14 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from sottovoce.core import wire
-from sottovoce.core.errors import RunError, SecAggError, SottovoceError
+from sottovoce.core.errors import RunError, SecAggError, SottovoceError, WireError
 from sottovoce.core.streams import Purpose, Seeds, Streams
 from sottovoce.core.vectors import Vector
 from sottovoce.federation.coding import Coding, Terms, WordCoding
-from sottovoce.federation.secure import ANNOUNCING, Registry, read_announcement, session_client
+from sottovoce.federation.secure import ANNOUNCING, Registry, downlink_hash, read_announcement, session_client
 from sottovoce.models import Network, Shard, Trainer
 from sottovoce.schemes.base import Message, Scheme, State, Task
-from sottovoce.secagg import Client, Session, StandingClient
+from sottovoce.secagg import Client, Policy, RoundMark, Session, StandingClient
 
 Input = TypeVar("Input", Message, bytes)
 
@@ -61,6 +61,7 @@ class Heard(NamedTuple):
     round: int
     task: Task
     terms: Terms
+    downlink: bytes  # the hash of the model and terms that came
 
 
 @dataclass
@@ -69,6 +70,9 @@ class Clients:
 
     Only public things are kept from round to round: the bound scheme and the replica that some schemes' clients keep.
     The secrets of a secure sum live in `_sessions`, until another session is announced.
+
+    Guarantee: with a `policy` nothing leaves unmasked, no session but one of the policy is taken part in, a round is
+    masked once, and the noise is shared among the clients of the session and not among as many as the server says.
     """
 
     scheme: Scheme
@@ -79,26 +83,40 @@ class Clients:
     registry: Registry
     private: bool  # the downlink ends with the round's terms
     mean_size: float | None  # the public mean of |D_k|; None: every client counts the same
+    policy: Policy | None  # what the clients of a secure run insist on; None: nothing is masked
     memory: State = field(default_factory=dict)
     _heard: Heard | None = None
-    _announced: Session | None = None
+    _announced: Session | SottovoceError | None = None  # an error: why the last announcement was refused
     _sessions: dict[int, Client | StandingClient] = field(default_factory=dict)
+    _marks: dict[int, RoundMark] = field(default_factory=dict)
 
     def hear(self, round_: int, payload: bytes, *, secure: bool) -> None:
         """Take in a downlink; every client hears it, also those who are not asked."""
         down = payload
         if secure:
-            self._announced, down = read_announcement(payload, self.registry)
+            try:
+                self._announced, down = self._read_announcement(round_, payload)
+            except (SecAggError, WireError) as error:
+                self._announced = error
+                return
             self._sessions.clear()
             if self._announced.key_life == "session":
                 return  # an enrolment; the downlink comes with the first round
+        elif self.policy is not None and self.policy.key_life == "round":
+            return  # a downlink comes with its session, or the session's context would be of another model
+        for machine in self._sessions.values():
+            if isinstance(machine, StandingClient):
+                machine.end_round()
+        downlink = downlink_hash(down)
         down, terms = Terms.split(down) if self.private else (down, Terms(0, 0.0))
         task = self.scheme.receive(down, self.memory)
         self.memory = task.memory
-        self._heard = Heard(round_, task, terms)
+        self._heard = Heard(round_, task, terms, downlink)
 
     def step(self, round_: int, phase: str, requests: Mapping[int, bytes]) -> Iterator[tuple[int, Answer]]:
         """Answer a phase for some clients, one at a time: nobody need hold the vectors of two."""
+        if phase == "train" and self.policy is not None:
+            return self._answers(requests.items(), self._refuse_to_train)
         if phase == "train":
             return self._answers(self._train(round_, list(requests)), self._payload)
         if phase == "mask":
@@ -132,22 +150,39 @@ class Clients:
         heard = self._now()
         return self.coding.payload(message, heard.terms, heard.round, client)
 
-    def _words(self, client: int, message: Message) -> wire.Words:
+    def _words(self, client: int, message: Message, cohort: int) -> wire.Words:
         heard = self._now()
         coding: WordCoding = self.coding  # type: ignore[assignment]  # a secure run is built with one
-        return coding.words(message, heard.terms, heard.round, client)
+        return coding.words(message, heard.terms._replace(cohort=cohort), heard.round, client)
+
+    def _refuse_to_train(self, client: int, _: bytes) -> bytes:
+        raise SecAggError(f"client {client}: this run sums securely, and phase train would send the words unmasked")
+
+    def _read_announcement(self, round_: int, payload: bytes) -> tuple[Session, bytes]:
+        if self.policy is None:
+            raise SecAggError("a session was announced, but this run does not sum securely")
+        session, down = read_announcement(payload, self.registry, self.policy)
+        first = session.round + (session.key_life == "session")  # an enrolment stands before its first round
+        if first != round_:
+            raise SecAggError(f"the announced session is refused: it begins with round {first}, this is round {round_}")
+        return session, down
 
     def _begin(self, client: int) -> bytes:
         if self._announced is None:
             raise RunError("clients were asked for keys without a session")
-        self._sessions[client] = session_client(self._announced, client, self.seeds.client(client))
-        return self._sessions[client].advertise()
+        if isinstance(self._announced, SottovoceError):
+            raise self._announced
+        mark = self._marks.setdefault(client, RoundMark())
+        machine = session_client(self._announced, client, self.seeds.client(client), mark)
+        self._sessions[client] = machine
+        return machine.advertise()
 
     def _mask(self, client: int, request: bytes, message: Message) -> bytes:
         machine = self._session(client)
-        words = self._words(client, message)
+        words = self._words(client, message, machine.cohort)
         if isinstance(machine, StandingClient):
-            return machine.mask(self._now().round, words)
+            heard = self._now()
+            return machine.mask(heard.round, words, heard.downlink)
         return machine.mask(request, words)
 
     def _go_on(self, phase: str, client: int, payload: bytes) -> bytes:

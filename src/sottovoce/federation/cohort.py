@@ -58,6 +58,15 @@ class Cohort:
             return self.size
         return min(self.clients, math.ceil(self.expected + 12 * math.sqrt(self.expected) + 50))
 
+    @property
+    def least(self) -> int:
+        """Bound the size of a cohort from below; a Poisson draw below it happens in at most one of 10^6 rounds."""
+        if self.sampling == "fixed":
+            return self.most
+        from scipy.stats import binom
+
+        return min(self.most, int(binom.ppf(1e-6, self.clients, float(self.sample_rate))))
+
     def draw(self, rng: Generator) -> NDArray[np.int64]:
         """Return the ids of this round's clients, ascending.
 

@@ -26,6 +26,7 @@ from sottovoce.federation.secure import ANNOUNCING, ENROLMENT
 from sottovoce.federation.shared import Arrays, publish
 from sottovoce.federation.worker import Blueprint
 from sottovoce.schemes.base import Scheme, State
+from sottovoce.secagg import Policy
 
 __all__ = ["LocalEngine", "cores"]
 
@@ -64,9 +65,11 @@ class LocalEngine:
         finally:
             os.close(descriptor)
 
-    def enrol(self, scheme: Scheme, setup: bytes, coding: Coding, *, private: bool, memory: State) -> None:
-        """Send every client the set-up message."""
-        self._everyone(("enrol", (scheme, setup, coding, private, memory)))
+    def enrol(
+        self, scheme: Scheme, setup: bytes, coding: Coding, *, private: bool, memory: State, policy: Policy | None
+    ) -> None:
+        """Send every client the set-up message; `policy` is what each knows of the configuration by itself."""
+        self._everyone(("enrol", (scheme, setup, coding, private, memory, policy)))
 
     def run(self, conversation: Generator[Request, Reply, Result]) -> Result:
         """Drive the server's side of a round to its end."""

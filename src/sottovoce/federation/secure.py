@@ -5,15 +5,17 @@ Keys live for a round, in five phases (`Secure`), or for the session, with one e
     advertise  share      mask  consistency  unmask
     enrol      introduce  mask  consistency  unmask      the first two in the first round only
 
-A round's first request carries the downlink too, so that nobody is asked once more than the protocol needs.
+A round's first request carries the downlink too, so that nobody is asked once more than the protocol needs. The hash
+of it is part of what both sides sign and derive their masks from: clients that were sent different models do not sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+import hashlib
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Final, Literal
+from typing import Final
 
 from sottovoce.core.errors import InputError, SecAggError
 from sottovoce.core.streams import Purpose, Seeds, Streams
@@ -22,7 +24,9 @@ from sottovoce.federation.round import Conversation, Reply, Request, Spend, Tota
 from sottovoce.secagg import (
     Client,
     KeyedEntropy,
+    Policy,
     Registrar,
+    RoundMark,
     Server,
     Session,
     StandingClient,
@@ -37,6 +41,7 @@ __all__ = [
     "Secure",
     "Standing",
     "announce",
+    "downlink_hash",
     "read_announcement",
     "session_client",
 ]
@@ -69,19 +74,15 @@ class Secure:
     """Run one secure-aggregation session a round, with fresh keys."""
 
     coding: WordCoding
-    fewest: Callable[[int], int]
+    policy: Policy  # the server's own copy; every client has one too
     registry: Registry
-    config_digest: bytes
-    length: int
-    colluders: int = 0
-    neighbours: int = 0
 
     def collect(self, round_: int, cohort: list[int], down: bytes, terms: Terms, spend: Spend) -> Conversation:
         """Talk to the cohort through every phase; too few at any of them end the round with nothing released."""
         total = Total(clip_norm=terms.clip_norm)
         try:
             if cohort:
-                session = self.session(round_, cohort)
+                session = self.session(round_, cohort, downlink_hash(down))
                 opening = dict.fromkeys(cohort, announce(session, down))
                 yield from self.add_up(Server(session), opening, terms, spend, total)
             else:
@@ -90,21 +91,15 @@ class Secure:
             total.reason = str(error)
         return total
 
-    def session(self, round_: int, cohort: list[int], key_life: Literal["round", "session"] = "round") -> Session:
+    def session(self, round_: int, cohort: list[int], downlink: bytes = b"") -> Session:
         """Return the terms of a session; a cohort that is too small for them ends the round, not the run."""
         try:
-            return Session(
+            return self.policy.session(
                 session_id=self.registry.seeds.server.key(Purpose.MASK, round_, size=16),
-                round=round_,
-                config_digest=self.config_digest,
-                clients=tuple(cohort),
+                round_=round_,
+                clients=cohort,
                 keys=self.registry,
-                bits=self.coding.bits,
-                length=self.length,
-                threshold=self.fewest(len(cohort)),
-                colluders=self.colluders,
-                neighbours=self.neighbours,
-                key_life=key_life,
+                downlink=downlink,
             )
         except InputError as error:
             raise SecAggError(f"round {round_}: {error}; nothing was released") from error
@@ -119,6 +114,7 @@ class Secure:
     ) -> Generator[Request, Reply, None]:
         """Take a server through its phases, from its first requests to the open sum."""
         round_ = server.session.round
+        terms = terms._replace(cohort=len(server.session.clients))  # as every client counts them
         try:
             for phase in server.phases:
                 if phase == "unmask":
@@ -129,6 +125,8 @@ class Secure:
                 payloads = server.close(phase)
         finally:
             total.senders = len(server.survivors)
+            for client, holders in server.complaints.items():
+                total.failures[client] = f"sealed a share that client {holders[0]} could not open"
         total.values, total.clip_norm = self.coding.open(server.total(), terms, total.senders, round_)
 
     def _open_nothing(self, round_: int, terms: Terms, spend: Spend, total: Total) -> None:
@@ -151,7 +149,7 @@ class Standing:
         try:
             if self.registrar is None:
                 self.registrar = yield from self._enrol(round_, cohort, total)
-            session = self.registrar.round(round_)
+            session = self.registrar.round(round_, downlink_hash(down))
             absent = set(cohort).difference(session.clients)
             total.failures |= dict.fromkeys(absent, "is not enrolled in this session")
             opening = dict.fromkeys(session.clients, down)
@@ -162,7 +160,7 @@ class Standing:
 
     def _enrol(self, round_: int, cohort: list[int], total: Total) -> Generator[Request, Reply, Registrar]:
         # The session begins before its first round: chains turn once a round, and the first turn hides what was agreed.
-        session = self.secure.session(round_ - 1, cohort, "session")
+        session = self.secure.session(round_ - 1, cohort)
         registrar = Registrar(session)
         payloads = dict.fromkeys(cohort, announce(session, b""))
         request = Request(round_, "enrol", payloads, take=partial(registrar.accept, "advertise"), opening=True)
@@ -178,20 +176,31 @@ def announce(session: Session, down: bytes) -> bytes:
     return len(packed).to_bytes(4, "little") + packed + down
 
 
-def read_announcement(payload: bytes, registry: Registry) -> tuple[Session, bytes]:
-    """Return the session and the downlink of a first request; keys come from the registry, not from the server."""
+def downlink_hash(down: bytes) -> bytes:
+    """Return what stands in a session's context for the model and the terms that a client was sent."""
+    return hashlib.sha256(b"sottovoce downlink" + down).digest()
+
+
+def read_announcement(payload: bytes, registry: Registry, policy: Policy) -> tuple[Session, bytes]:
+    """Return the session and the downlink of a first request, or refuse terms that are not the policy's.
+
+    Keys come from the registry, and the downlink's hash from what came, not from what the server says of them.
+    """
     size = int.from_bytes(payload[:4], "little")
     packed, down = payload[4 : 4 + size], payload[4 + size :]
     if len(packed) != size:
         raise SecAggError(f"announcement is truncated: {len(payload)} bytes, its session alone takes {size}")
-    return Session.unpack(packed, registry), down
+    downlink = downlink_hash(down) if policy.key_life == "round" else b""  # an enrolment has no downlink yet
+    return policy.accept(packed, registry, downlink), down
 
 
-def session_client(session: Session, client: int, streams: Streams) -> Client | StandingClient:
+def session_client(
+    session: Session, client: int, streams: Streams, mark: RoundMark | None = None
+) -> Client | StandingClient:
     """Return a client's state machine; in a simulation its secrets come from its own streams."""
     entropy = KeyedEntropy(streams.key(Purpose.MASK, session.round))
     kind = Client if session.key_life == "round" else StandingClient
-    return kind(session, client, _signing_key(streams), entropy)
+    return kind(session, client, _signing_key(streams), entropy, mark)
 
 
 def _signing_key(streams: Streams) -> bytes:

@@ -21,6 +21,7 @@ from sottovoce.federation.sums import Fold
 from sottovoce.federation.vote import Vote
 from sottovoce.models import LocalTraining, Network, Shard, make_trainer
 from sottovoce.schemes.base import Scheme, State
+from sottovoce.secagg import Policy
 
 __all__ = ["Blueprint", "Worker"]
 
@@ -52,7 +53,9 @@ class Worker:
         self._clients: Clients | None = None
         self._sums: dict[int, Any] = {}
 
-    def enrol(self, scheme: Scheme, setup: bytes, coding: Coding, private: bool, memory: State) -> None:
+    def enrol(
+        self, scheme: Scheme, setup: bytes, coding: Coding, private: bool, memory: State, policy: Policy | None
+    ) -> None:
         """Take in the set-up message; `memory` is not empty when a run resumes."""
         self._clients = Clients(
             scheme=read_setup(scheme, self._plan.network, setup),
@@ -63,6 +66,7 @@ class Worker:
             registry=Registry(self._seeds, self._plan.partition.clients),
             private=private,
             mean_size=self._plan.mean_size,
+            policy=None if policy is None else policy.bind(setup),
             memory=memory,
         )
 

@@ -1,0 +1,258 @@
+"""The clients of a round believe nothing that they can check: the server lies, and is refused or gains nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sottovoce.core import wire
+from sottovoce.core.errors import SecAggError
+from sottovoce.core.streams import Seeds
+from sottovoce.experiment.assemble import assemble
+from sottovoce.federation.client import setup_message
+from sottovoce.federation.coding import Terms
+from sottovoce.federation.round import Reply, Request, server_round
+from sottovoce.federation.secure import Secure, Standing, _signing_key, announce, downlink_hash
+from sottovoce.federation.worker import Worker
+from sottovoce.secagg import messages
+from tests.engines.checks import Hand, few
+
+REAL: dict[str, dict[str, Any]] = {
+    "round": {"secure": "real"},
+    "session": {"secure": "real", "key_life": "session"},
+}
+PRIVATE = {"noise_multiplier": 4.0, "delta": 1e-3, "accountant": "rdp", "clip_norm": 0.1}
+
+
+def begun(hand_of: Callable[[Any], Hand] = Hand, **tables: Any) -> tuple[Hand, Any, Any]:
+    """Return the hand, what is ready to play, and the first state."""
+    assembly = assemble(few(**tables))
+    hand = hand_of(assembly)
+    ready = assembly.ready(hand)  # type: ignore[arg-type]
+    ready.enrol(assembly, hand)  # type: ignore[arg-type]
+    return hand, ready, ready.server.init(assembly.start)
+
+
+def nothing(client: int, payload: bytes) -> None:
+    raise AssertionError(f"client {client} answered with {len(payload)} bytes")
+
+
+@pytest.mark.parametrize("life", REAL)
+def test_a_secure_run_has_no_phase_that_sends_words_unmasked(life: str) -> None:
+    hand, ready, state = begun(aggregation=REAL[life], privacy=PRIVATE)
+    down = ready.scheme.downlink(state, ready.scheme.round_seed(1)) + Terms(9, 0.1).pack()
+
+    reply = hand.send(Request(1, "train", dict.fromkeys(range(9), down), take=nothing, opening=True))
+
+    assert reply.failures == {
+        client: f"client {client}: this run sums securely, and phase train would send the words unmasked"
+        for client in range(9)
+    }
+
+
+def test_a_session_in_a_run_that_does_not_sum_securely_is_refused() -> None:
+    _, ready, _ = begun(aggregation=REAL["round"])
+    payload = announce(ready.server.aggregator.session(1, list(range(9))), b"")
+    hand, _, _ = begun(aggregation={"secure": "none"})
+
+    reply = hand.send(Request(1, "advertise", dict.fromkeys(range(9), payload), take=nothing, opening=True))
+
+    assert set(reply.failures.values()) == {"a session was announced, but this run does not sum securely"}
+
+
+@pytest.mark.parametrize(
+    ("lie", "reason"),
+    [
+        (
+            {"fewest": 2, "threshold": lambda clients: clients, "cohort": [0, 4]},
+            "a cohort of 2 clients, at least 9 are needed",
+        ),
+        ({"threshold": lambda clients: 5}, "threshold must be 7, got 5"),
+        ({"bits": 31}, "bits must be 32, got 31"),
+        ({"config_digest": bytes(32)}, "config_digest must be "),
+        ({"colluders": 4}, "colluders must be 0, got 4"),
+        ({"graph_share": 0}, "graph_colluders must be 3, got 0"),
+    ],
+)
+@pytest.mark.parametrize("life", REAL)
+def test_terms_that_are_not_the_configurations_are_refused_before_a_key_is_made(
+    life: str, lie: dict[str, Any], reason: str
+) -> None:
+    hand, ready, _ = begun(aggregation=REAL[life])
+    aggregator = ready.server.aggregator
+    secure = aggregator.secure if isinstance(aggregator, Standing) else aggregator
+    cohort = lie.get("cohort", list(range(9)))
+    policy = replace(secure.policy, **{name: value for name, value in lie.items() if name != "cohort"})
+    liar = Secure(secure.coding, policy, secure.registry)
+    down = b"" if life == "session" else b"down"
+    payload = announce(liar.session(1, cohort, downlink_hash(down) if down else b""), down)
+    phase = "enrol" if life == "session" else "advertise"
+
+    reply = hand.send(Request(1, phase, dict.fromkeys(cohort, payload), take=nothing, opening=True))
+
+    assert sorted(reply.failures) == cohort
+    assert all(f"the announced session is refused: {reason}" in why for why in reply.failures.values())
+    assert not hand._worker._enrolled()._sessions
+
+
+def test_a_round_is_masked_once_however_often_it_is_announced() -> None:
+    hand, ready, state = begun(aggregation=REAL["round"])
+    hand.run(server_round(ready.server.with_ledger(lambda round_: None), state, 1))
+
+    again = hand.run(server_round(ready.server.with_ledger(lambda round_: None), state, 2))
+    for old in (1, 2):
+        request = next(server_round(ready.server, state, old))
+        reply = hand.send(request._replace(take=nothing))
+        assert set(reply.failures.values()) == {f"round {old} is refused: round 2 was masked, and rounds only rise"}
+    assert again.total.senders == 9
+
+
+@dataclass
+class TwoFaced(Hand):
+    """Send client 4, the victim, another downlink than the others."""
+
+    other: Callable[[bytes], bytes] = field(default=lambda down: down)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._rest, self._victim = self._worker, Worker(self.assembly.blueprint(), self.assembly.arrays())
+
+    def enrol(self, *arguments: Any, **keys: Any) -> None:
+        for worker in (self._victim, self._rest):
+            self._worker = worker
+            super().enrol(*arguments, **keys)
+
+    def send(self, request: Request) -> Reply:
+        sizes: dict[int, int] = {}
+        failures: dict[int, str] = {}
+        for worker in (self._victim, self._rest):
+            self._worker, deceived = worker, worker is self._victim
+            payloads = {c: p for c, p in request.payloads.items() if (c == 4) == deceived}
+            if deceived and request.opening and request.phase != "enrol":
+                payloads = {c: self.other(p) for c, p in payloads.items()}
+            reply = super().send(request._replace(payloads=payloads))
+            sizes |= reply.sizes
+            failures |= reply.failures
+        return Reply(sizes, failures)
+
+
+def flip(down: bytes) -> bytes:
+    """Send the model with its signs changed, as a proper frame."""
+    start = len(down) - wire.frame_size(650)
+    return down[:start] + wire.pack(-wire.unpack_floats(down[start:], length=650))
+
+
+@pytest.mark.parametrize("life", REAL)
+def test_a_client_that_was_sent_another_model_is_not_in_the_sum(life: str) -> None:
+    for other, senders in ((lambda down: down, 9), (flip, 8)):
+        hand, ready, state = begun(lambda assembly: TwoFaced(assembly, other=other), aggregation=REAL[life])  # noqa: B023
+        result = hand.run(server_round(ready.server.with_ledger(lambda round_: None), state, 1))
+        assert result.total.senders == senders
+        assert list(result.total.failures) == ([] if senders == 9 else [4])
+
+
+def test_a_model_that_comes_after_the_keys_is_not_trained_from() -> None:
+    """The session's context has the hash of the first model; a second one would be the victim's own."""
+    totals = []
+    for lie in (False, True):
+        hand, ready, state = begun(aggregation=REAL["round"])
+        conversation = server_round(ready.server.with_ledger(lambda round_: None), state, 1)
+        request = next(conversation)
+        down = next(iter(request.payloads.values()))[-wire.frame_size(650) :]
+        while True:
+            reply = hand.send(request)
+            if lie and request.phase == "share":
+                hand._worker.hear(1, flip(down), False)
+            try:
+                request = conversation.send(reply)
+            except StopIteration as stop:
+                totals.append(stop.value.total)
+                break
+
+    assert totals[0].senders == totals[1].senders == 9
+    assert np.array_equal(totals[0].values, totals[1].values)
+
+
+def test_a_session_of_another_round_than_the_request_is_refused() -> None:
+    hand, ready, state = begun(aggregation=REAL["round"])
+    request = next(server_round(ready.server, state, 1))
+
+    reply = hand.send(request._replace(round=5, take=nothing))
+
+    why = "the announced session is refused: it begins with round 1, this is round 5"
+    assert set(reply.failures.values()) == {why}
+
+
+def test_a_client_that_was_sent_another_set_up_refuses_the_session() -> None:
+    """Another seed is another w_0: a model of one's own, although every downlink is the same."""
+    assembly = assemble(few("fl-top", aggregation=REAL["round"]))
+    hand = TwoFaced(assembly)
+    ready = assembly.ready(hand)  # type: ignore[arg-type]
+    ready.enrol(assembly, hand)  # type: ignore[arg-type]
+    other = setup_message(ready.scheme, Seeds(2).public)
+    hand._victim.enrol(assembly.scheme, other, ready.coding, False, {}, ready.policy)
+
+    result = hand.run(server_round(ready.server, ready.server.init(assembly.start), 1))
+
+    assert list(result.total.failures) == [4]
+    assert "the announced session is refused: config_digest must be" in result.total.failures[4]
+    assert result.total.senders == 8
+
+
+def test_a_bad_sealed_share_is_its_senders_failure_and_costs_nobody_the_sum() -> None:
+    hand, ready, state = begun(aggregation=REAL["round"])
+
+    def alter(phase: str, client: int, payload: bytes) -> bytes:
+        if (phase, client) != ("share", 4):
+            return payload
+        body = bytearray(payload[messages.HEADER : -64])
+        body[32 + 50] ^= 1  # in what it sealed for client 0
+        session = hand._worker._enrolled()._announced
+        key = _signing_key(hand.assembly.seeds.client(4))
+        return messages.seal_reply(session, "share", 4, bytes(body), key)  # type: ignore[arg-type]
+
+    hand.alter = alter
+    result = hand.run(server_round(ready.server.with_ledger(lambda round_: None), state, 1))
+
+    assert result.total.failures == {4: "sealed a share that client 0 could not open"}
+    assert result.total.senders == 9 and result.total.reason is None
+
+
+@pytest.mark.parametrize("told", [10, 38])
+def test_the_noise_is_shared_among_the_clients_of_the_session_whatever_the_server_says(told: int) -> None:
+    """Ten clients that are told they are thirty-eight would add a quarter of the variance.
+
+    False alarm: the sample variance of 650 values is within 30 % but for one in 10^7; the updates weigh nothing at
+    a noise of four clip norms.
+    """
+    tables = {"data": {"clients": 60}, "cohort": {"sample_rate": "1/4"}, "privacy": PRIVATE}
+    hand, ready, state = begun(aggregation=REAL["round"], **tables)
+    plan, cohort = ready.plan, list(range(10))
+    down = ready.scheme.downlink(state, ready.scheme.round_seed(1)) + Terms(told, 0.1).pack()
+    assert plan.shares.floor <= 10 and plan.shares.cap >= told
+
+    total = hand.run(ready.server.aggregator.collect(1, cohort, down, Terms(10, 0.1), lambda: None))
+
+    assert total.values.size >= 650
+    assert np.var(total.values) == pytest.approx(plan.stddev(0.1) ** 2, rel=0.3)
+
+
+def test_a_session_keeps_secrets_of_the_running_round_only() -> None:
+    """A round that was given up by the server leaves no pair key behind once the next one is heard."""
+    hand, ready, state = begun(aggregation=REAL["session"])
+    conversation = server_round(ready.server, state, 1)
+    request = next(conversation)
+    while request.phase != "consistency":
+        request = conversation.send(hand.send(request))
+    machines = hand._worker._enrolled()._sessions
+    assert all(machine._round is not None for machine in machines.values())
+
+    hand._worker.hear(2, ready.scheme.downlink(state, ready.scheme.round_seed(2)), False)
+
+    assert all(machine._round is None for machine in machines.values())
+    with pytest.raises(SecAggError, match="consistency is not next"):
+        machines[0].consistency(b"")

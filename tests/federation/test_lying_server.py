@@ -20,6 +20,7 @@ from sottovoce.federation.secure import Secure, Standing, _signing_key, announce
 from sottovoce.federation.worker import Worker
 from sottovoce.secagg import messages
 from tests.engines.checks import Hand, few
+from tests.federation.driven import Book
 
 REAL: dict[str, dict[str, Any]] = {
     "round": {"secure": "real"},
@@ -101,9 +102,9 @@ def test_terms_that_are_not_the_configurations_are_refused_before_a_key_is_made(
 
 def test_a_round_is_masked_once_however_often_it_is_announced() -> None:
     hand, ready, state = begun(aggregation=REAL["round"])
-    hand.run(server_round(ready.server.with_ledger(lambda round_: None), state, 1))
+    hand.run(server_round(ready.server.with_account(Book()), state, 1))
 
-    again = hand.run(server_round(ready.server.with_ledger(lambda round_: None), state, 2))
+    again = hand.run(server_round(ready.server.with_account(Book()), state, 2))
     for old in (1, 2):
         request = next(server_round(ready.server, state, old))
         reply = hand.send(request._replace(take=nothing))
@@ -150,7 +151,7 @@ def flip(down: bytes) -> bytes:
 def test_a_client_that_was_sent_another_model_is_not_in_the_sum(life: str) -> None:
     for other, senders in ((lambda down: down, 9), (flip, 8)):
         hand, ready, state = begun(lambda assembly: TwoFaced(assembly, other=other), aggregation=REAL[life])  # noqa: B023
-        result = hand.run(server_round(ready.server.with_ledger(lambda round_: None), state, 1))
+        result = hand.run(server_round(ready.server.with_account(Book()), state, 1))
         assert result.total.senders == senders
         assert list(result.total.failures) == ([] if senders == 9 else [4])
 
@@ -160,7 +161,7 @@ def test_a_model_that_comes_after_the_keys_is_not_trained_from() -> None:
     totals = []
     for lie in (False, True):
         hand, ready, state = begun(aggregation=REAL["round"])
-        conversation = server_round(ready.server.with_ledger(lambda round_: None), state, 1)
+        conversation = server_round(ready.server.with_account(Book()), state, 1)
         request = next(conversation)
         down = next(iter(request.payloads.values()))[-wire.frame_size(650) :]
         while True:
@@ -216,7 +217,7 @@ def test_a_bad_sealed_share_is_its_senders_failure_and_costs_nobody_the_sum() ->
         return messages.seal_reply(session, "share", 4, bytes(body), key)  # type: ignore[arg-type]
 
     hand.alter = alter
-    result = hand.run(server_round(ready.server.with_ledger(lambda round_: None), state, 1))
+    result = hand.run(server_round(ready.server.with_account(Book()), state, 1))
 
     assert result.total.failures == {4: "sealed a share that client 0 could not open"}
     assert result.total.senders == 9 and result.total.reason is None

@@ -285,7 +285,7 @@ def test_the_factor_is_that_of_the_matrix_it_names(length: int, kept: int) -> No
 
     for factor, d in zip(factors, weights, strict=True):
         matrix = np.eye(kept) + theta * d @ theta.T
-        np.testing.assert_allclose(np.tril(factor)[:kept, :kept], np.linalg.cholesky(matrix), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(np.triu(factor)[:kept, :kept], np.linalg.cholesky(matrix).T, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(
             module._substitute(factor[None], np.ones((1, kept)))[0], np.linalg.solve(matrix, np.ones(kept)), rtol=1e-9
         )

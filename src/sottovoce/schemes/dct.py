@@ -12,6 +12,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sottovoce.core.vectors import Vector
+from sottovoce.schemes.arithmetic import dot
 
 __all__ = ["fast_length", "first", "forward", "inverse"]
 
@@ -102,19 +103,10 @@ def _filter(values, length, taps, step, thinned):  # type: ignore[no-untyped-def
     for index in range(thinned.size):
         start = index * step - before
         if start >= 0 and start + taps.size <= values.size:
-            thinned[index] = _dot(values[start : start + taps.size], taps)
+            thinned[index] = dot(values[start : start + taps.size], taps)
             continue
         for tap in range(taps.size):
             place = start + tap
             place = -1 - place if place < 0 else min(place, 2 * length - 1 - place)
             window[tap] = values[place] if place < values.size else np.float32(0)
-        thinned[index] = _dot(window, taps)
-
-
-# A sum in any order, so that it vectorises; "nsz" because it starts at +0.
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
-def _dot(left, right):  # type: ignore[no-untyped-def]
-    total = np.float32(0)
-    for index in range(left.size):
-        total += left[index] * right[index]
-    return total
+        thinned[index] = dot(window, taps)

@@ -21,8 +21,9 @@ with m = 0 to predict, and with mu and the products of predicted changes in m to
 Hankel: one DCT yields all its entries, and only its Cholesky factor, kept^3 / 3 multiplications, is dear. It is at
 least the identity, so no pivot is below 1, which makes float32 safe. Five or six steps do, even for tiny lambda.
 
-On one machine a chunk's result is the same to the bit whichever chunks come with it and on however many threads:
-rows never mix, and no BLAS is called.
+A chunk's result is the same to the bit whichever chunks come with it, on however many threads, and on every x86-64
+processor: rows never mix, no BLAS is called, and the order and the rounding of every sum are written down here and not
+left to a compiler (see `arithmetic.py`). A build of scipy for other processors may round transforms otherwise.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from scipy import fft
 
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.core.validate import all_finite, in_range
+from sottovoce.schemes.arithmetic import dot, fma
 
 __all__ = ["reconstruct"]
 
@@ -49,8 +51,7 @@ INSIDE = 0.95  # how far towards the border of what is feasible a start or a ste
 CLOSE = 0.3  # the relative gap of a guess that is worth starting from
 COARSE = 5e-4  # the least tolerance that float32 is asked for
 
-# Sums may be reordered, which is what lets them be vectorised: once, by the compiler, whatever the number of threads.
-_kernel = njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz"})
+_kernel = njit(nogil=True, cache=True)  # no fastmath: a compiler that may reorder sums does so to fit its processor
 
 
 def reconstruct(
@@ -241,7 +242,10 @@ def _least(values: Array) -> Array:
 
 
 def _factorise(weights: Array, kept: int, factors: Array) -> None:
-    """Write the lower Cholesky factor of I + Theta diag(d) Theta^T, padded by the identity, for each row d.
+    """Write the upper Cholesky factor of I + Theta diag(d) Theta^T, padded by the identity, for each row d.
+
+    What lies below the diagonal is left as it was. Every entry is summed in one order; neighbours of a row are summed
+    side by side, as many as the processor likes, which is what makes it fast.
 
     With h_j = sum_i d_i cos(pi j (2i + 1) / (2 length)) / length and c_0 = sqrt(1/2), c_k = 1 for k > 0, the entry
     (i, k) of the product is c_i c_k (h_(i-k) + h_(i+k)), and h_(2 length - j) = -h_j.
@@ -258,66 +262,58 @@ def _factorise(weights: Array, kept: int, factors: Array) -> None:
 def _factor(h, kept, m):  # type: ignore[no-untyped-def]
     size, zero, one, half = m.shape[0], h.dtype.type(0), h.dtype.type(1), h.dtype.type(0.5)
     for i in range(kept):
-        for k in range(i + 1):
-            m[i, k] = h[i - k] + h[i + k]
-        m[i, 0] *= np.sqrt(half)
-        m[i, i] += one
+        row = m[i]
+        for k in range(i, kept):
+            row[k] = h[k - i] + h[k + i]
+        row[i] += one
+        row[kept:] = zero
+    m[0] *= np.sqrt(half)
     m[0, 0] = one + h[0]
     for i in range(kept, size):
-        m[i, : i + 1] = zero
+        m[i, i:] = zero
         m[i, i] = one
-    inverse = np.empty(4, h.dtype)
-    for j in range(0, size, 4):  # four columns and two rows at a time: eight sums fit in the registers
+    for j in range(0, size, 4):  # four rows, and four earlier ones to take from them at a time
+        t0, t1, t2, t3 = m[j, j:], m[j + 1, j:], m[j + 2, j:], m[j + 3, j:]
+        for k in range(0, j, 4):
+            x0, x1, x2, x3 = m[k, j:], m[k + 1, j:], m[k + 2, j:], m[k + 3, j:]
+            a0, a1, a2, a3 = -x0[0], -x1[0], -x2[0], -x3[0]
+            b0, b1, b2, b3 = -x0[1], -x1[1], -x2[1], -x3[1]
+            c0, c1, c2, c3 = -x0[2], -x1[2], -x2[2], -x3[2]
+            d0, d1, d2, d3 = -x0[3], -x1[3], -x2[3], -x3[3]
+            for i in range(t0.size):
+                v0, v1, v2, v3 = x0[i], x1[i], x2[i], x3[i]
+                t0[i] = fma(a3, v3, fma(a2, v2, fma(a1, v1, fma(a0, v0, t0[i]))))
+                t1[i] = fma(b3, v3, fma(b2, v2, fma(b1, v1, fma(b0, v0, t1[i]))))
+                t2[i] = fma(c3, v3, fma(c2, v2, fma(c1, v1, fma(c0, v0, t2[i]))))
+                t3[i] = fma(d3, v3, fma(d2, v2, fma(d1, v1, fma(d0, v0, t3[i]))))
         for c in range(j, j + 4):
-            for i in range(c, j + 4):
-                total = zero
-                for k in range(c):
-                    total += m[i, k] * m[c, k]
-                m[i, c] -= total
-                if i == c:
-                    m[c, c] = np.sqrt(max(m[c, c], one))
-                    inverse[c - j] = one / m[c, c]
-                else:
-                    m[i, c] *= inverse[c - j]
-        y0, y1, y2, y3, block = m[j], m[j + 1], m[j + 2], m[j + 3], m[j : j + 4, j : j + 4]
-        for i in range(j + 4, size, 2):
-            x0, x1 = m[i], m[i + 1]
-            s00 = s01 = s02 = s03 = s10 = s11 = s12 = s13 = zero
-            for k in range(j):
-                s00 += x0[k] * y0[k]
-                s01 += x0[k] * y1[k]
-                s02 += x0[k] * y2[k]
-                s03 += x0[k] * y3[k]
-                s10 += x1[k] * y0[k]
-                s11 += x1[k] * y1[k]
-                s12 += x1[k] * y2[k]
-                s13 += x1[k] * y3[k]
-            _finish(x0[j : j + 4], block, inverse, s00, s01, s02, s03)
-            _finish(x1[j : j + 4], block, inverse, s10, s11, s12, s13)
+            row = m[c, c:]
+            for k in range(j, c):
+                _subtract(m[k, c], m[k, c:], row)
+            pivot = np.sqrt(max(row[0], one))
+            inverse = one / pivot
+            for i in range(1, row.size):
+                row[i] *= inverse
+            row[0] = pivot
 
 
 @_kernel
-def _finish(x, block, inverse, s0, s1, s2, s3):  # type: ignore[no-untyped-def]
-    x0 = (x[0] - s0) * inverse[0]
-    x1 = (x[1] - s1 - x0 * block[1, 0]) * inverse[1]
-    x2 = (x[2] - s2 - x0 * block[2, 0] - x1 * block[2, 1]) * inverse[2]
-    x3 = (x[3] - s3 - x0 * block[3, 0] - x1 * block[3, 1] - x2 * block[3, 2]) * inverse[3]
-    x[0], x[1], x[2], x[3] = x0, x1, x2, x3
+def _subtract(factor, x, target):  # type: ignore[no-untyped-def]
+    """Subtract `factor` times x from the target."""
+    negative = -factor
+    for i in range(target.size):
+        target[i] = fma(negative, x[i], target[i])
 
 
 @_kernel
 def _substitute(factors, x):  # type: ignore[no-untyped-def]
-    """Replace each row x by the solution z of M M^T z = x, M its factor."""
+    """Replace each row x by the solution z of M^T M z = x, M its factor."""
     for row in range(x.shape[0]):
         m, z = factors[row], x[row]
-        for i in range(z.size):
-            total = z[i]
-            for k in range(i):
-                total -= m[i, k] * z[k]
-            z[i] = total / m[i, i]
-        for i in range(z.size - 1, -1, -1):
-            total = z[i] / m[i, i]
-            for k in range(i):
-                z[k] -= m[i, k] * total
-            z[i] = total
+        size = z.size
+        for i in range(size):
+            z[i] /= m[i, i]
+            _subtract(z[i], m[i, i + 1 : size], z[i + 1 :])
+        for i in range(size - 1, -1, -1):
+            z[i] = (z[i] - dot(m[i, i + 1 : size], z[i + 1 :])) / m[i, i]
     return x

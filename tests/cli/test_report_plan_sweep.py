@@ -36,6 +36,41 @@ def test_what_is_no_run_exits_2_with_one_sentence(shell: Shell, path: str) -> No
     assert outcome.err.startswith("error: ") and outcome.err.count("\n") == 1
 
 
+def test_a_damaged_run_is_warned_about_and_the_others_are_shown(shell: Shell, finished: Path, here: Path) -> None:
+    (here / "broken").mkdir()
+    (here / "broken" / "config.toml").write_text("[")
+
+    outcome = shell("report", "broken", str(finished), "gone", "--html", "page.html")
+    document = shell("report", "broken", str(finished), "--json").json()
+
+    assert outcome.code == 0
+    assert "small" in outcome.out and "damaged" in outcome.out
+    assert [line.split(":")[:2] for line in outcome.err.splitlines()[:2]] == [
+        ["warning", " broken"],
+        ["warning", " gone"],
+    ]
+    assert "damaged: " in (here / "page.html").read_text(encoding="utf-8")
+    assert [run["status"] for run in document["runs"]] == ["finished", "damaged"]
+    assert "config.toml cannot be read" in document["runs"][1]["reason"]
+    nothing = shell("report", "broken", "gone")
+    assert (nothing.code, nothing.out, nothing.err.count("\n")) == (2, "", 1)
+
+
+def test_a_broken_ledger_is_warned_about_and_in_the_document(shell: Shell, here: Path) -> None:
+    privacy = ("--set", "privacy.delta=1e-3", "--set", "privacy.epsilon=8", "--set", "privacy.clip_norm=1")
+    assert shell("run", "small.toml", "--out", "private", "--quiet", "--set", "experiment.rounds=2", *privacy).code == 0
+    sound = shell("report", "private", "--json")
+    ledger = here / "private" / "ledger.jsonl"
+    ledger.write_text(ledger.read_text().replace('"round": 1', '"round": 2'))
+
+    broken = shell("report", "private", "--json")
+
+    assert (sound.err, sound.json()["runs"][0]["ledger"]) == ("", {"intact": True, "charges": 2, "problem": None})
+    assert broken.code == 0
+    assert broken.err == "warning: small: ledger.jsonl line 2 is damaged: the chain of hashes is broken\n"
+    assert not broken.json()["runs"][0]["ledger"]["intact"]
+
+
 def test_a_page_that_cannot_be_written_exits_2_before_anything_is_printed(shell: Shell, finished: Path) -> None:
     outcome = shell("report", str(finished), "--html", "small.toml/page.html")
 

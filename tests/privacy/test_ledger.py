@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sottovoce.core.errors import PrivacyError
-from sottovoce.privacy.ledger import Ledger
+from sottovoce.privacy.ledger import Ledger, verify
 from sottovoce.privacy.plan import PrivacyPlan
 
 DIGEST = "ab" * 32
@@ -252,3 +252,50 @@ def test_the_ledgers_of_server_and_client_follow_the_plan(tmp_path: Path) -> Non
         assert book.left == 20
     with Ledger.of_client(tmp_path / "client.jsonl", plan) as book:
         assert book.left == plan.max_participations
+
+
+def test_verifying_needs_no_lock_and_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    with ledger(path) as book:
+        for round_ in (1, 2):
+            book.charge(round_)
+        path.open("ab").write(b'{"index": 3, "ki')  # another charge is being written
+        before = path.read_bytes()
+
+        assert verify(path) == ([1, 2], None)
+        assert path.read_bytes() == before
+        book.close()
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda lines: [lines[0], lines[2]], "line 2 is damaged"),
+        (lambda lines: [lines[0], lines[2], lines[1]], "line 2 is damaged"),
+        (lambda lines: [lines[0], lines[1].replace('"round": 1', '"round": 2'), lines[2]], "line 2 is damaged"),
+        (lambda lines: [*lines[:2], "[]\n", lines[2]], "line 3 is damaged"),
+        (lambda lines: lines[1:], "line 1 is damaged"),
+        (lambda lines: [], "is empty"),
+    ],
+)
+def test_verifying_finds_lines_that_were_removed_moved_changed_or_added(
+    tmp_path: Path, damage: Any, problem: str
+) -> None:
+    path = tmp_path / "ledger.jsonl"
+    with ledger(path) as book:
+        for round_ in (1, 2):
+            book.charge(round_)
+    path.write_text("".join(damage(path.read_text().splitlines(keepends=True))))
+
+    assert problem in str(verify(path).problem)
+
+
+def test_verifying_finds_a_ledger_that_another_plan_went_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    with ledger(path) as book:
+        book._digest = "cd" * 32
+        book.charge(1)
+
+    assert verify(path).problem == "ledger.jsonl line 2 belongs to another plan"
+    assert verify(tmp_path / "none.jsonl").problem == "there is no none.jsonl"
+    assert "cannot be read" in str(verify(tmp_path).problem)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from sottovoce.privacy.ledger import Ledger
+
 Maker = Callable[..., Path]
 
 CONFIG = """\
@@ -56,6 +58,7 @@ def make_run(tmp_path: Path) -> Maker:
         finished: bool = True,
         summary: dict[str, Any] | None = None,
         metrics: tuple[str, ...] = ("accuracy",),
+        older: bool = False,
     ) -> Path:
         path = tmp_path / folder
         path.mkdir(parents=True)
@@ -64,12 +67,18 @@ def make_run(tmp_path: Path) -> Maker:
         (path / "config.toml").write_text(config + ("\n[privacy]\ndelta = 1e-5\n" if private else ""))
         records = []
         for round_ in range(1, done + 1):
-            record = {"round": round_, "cohort": 10, "senders": 10, "bytes_up": 10 * bytes_up, "bytes_down": 40_000}
-            record |= {"epsilon": round_ / 10 if private else None, "seconds": 0.5}
+            record = {"round": round_, "bytes_up": 10 * bytes_up, "bytes_down": 40_000}
+            record |= {"epsilon": round_ / 10 if private else None}
+            if not private or older:
+                record |= {"cohort": 10, "senders": 10, "seconds": 0.5}
             if round_ % 2 == 0:
                 record |= dict.fromkeys(metrics, 0.5 + 0.04 * round_ if round_ < 10 else 0.8)
             records.append(record)
         (path / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        if private:
+            with Ledger(path / "ledger.jsonl", digest="d" * 64, limit=rounds, deployment=False) as ledger:
+                for round_ in range(1, done + 1):
+                    ledger.charge(round_)
         if finished:
             told = {
                 "name": name,
@@ -90,7 +99,7 @@ def make_run(tmp_path: Path) -> Maker:
                 "paper_cost_up_bytes": 3200.0,
                 "paper_cost_down_bytes": 3300.0,
                 "joules_per_client": None,
-                "seconds": 5.0,
+                "seconds": None if private else 5.0,
                 "stopped_early": False,
             }
             (path / "summary.json").write_text(json.dumps(told | (summary or {})))

@@ -4,8 +4,10 @@ import json
 from itertools import product
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from sottovoce.report.figures import PALETTE, by_bytes, by_round, legend
+from sottovoce.report.figures import PALETTE, _decades, _names, by_bytes, by_round, legend, words
 from sottovoce.report.runs import read_run, read_runs
 
 from .conftest import Maker
@@ -23,7 +25,7 @@ def test_the_bytes_are_those_of_the_rounds_added_up(make_run: Maker) -> None:
 def test_bytes_get_a_log_axis_only_when_runs_differ_more_than_tenfold(
     make_run: Maker, other: int, kind: str | None
 ) -> None:
-    runs = read_runs([make_run("a", name="a"), make_run("b", name="b", bytes_up=other)])
+    runs, _ = read_runs([make_run("a", name="a"), make_run("b", name="b", bytes_up=other)])
 
     axis = by_bytes(runs).layout.xaxis
 
@@ -31,6 +33,40 @@ def test_bytes_get_a_log_axis_only_when_runs_differ_more_than_tenfold(
     if kind == "log":
         assert all(text.endswith("B") for text in axis.ticktext)
         assert min(axis.tickvals) <= 10 * 10 * other * 10 and max(axis.tickvals) >= 10_000
+
+
+@given(low=st.integers(1, 10**15), ratio=st.floats(10, 1e7))
+def test_no_two_ticks_of_a_log_axis_have_the_same_label(low: int, ratio: float) -> None:
+    ticks = _decades(low, low * ratio)
+    names = _names(ticks)
+
+    assert len(set(names)) == len(names) > 1 and ticks == sorted(set(ticks))
+
+
+def test_the_digits_of_the_metric_are_left_to_plotly_which_tells_close_values_apart(make_run: Maker) -> None:
+    axis = by_round([read_run(make_run())]).layout.yaxis
+
+    assert (axis.tickformat, axis.tickvals, axis.dtick) == (None, None, None)
+    assert axis.automargin
+
+
+@pytest.mark.parametrize(("done", "step"), [(4, 1), (10, 1), (40, None)])
+def test_few_rounds_are_numbered_one_by_one(make_run: Maker, done: int, step: int | None) -> None:
+    assert by_round([read_run(make_run(rounds=40, done=done))]).layout.xaxis.dtick == step
+
+
+def test_the_axis_says_that_bytes_of_private_runs_are_expected(make_run: Maker) -> None:
+    new, old = make_run("new", private=True), make_run("old", private=True, older=True)
+
+    assert "(private runs: expected)" in by_bytes([read_run(new)]).layout.xaxis.title.text
+    assert "expected" not in by_bytes([read_run(old)]).layout.xaxis.title.text
+
+
+@pytest.mark.parametrize("told", ["accuracy", "balanced_accuracy"])
+def test_the_metric_that_chose_the_best_round_is_drawn(make_run: Maker, told: str) -> None:
+    run = read_run(make_run(metrics=("accuracy", "balanced_accuracy"), summary={"selected_by": told}))
+
+    assert by_round([run]).layout.yaxis.title.text == by_bytes([run]).layout.yaxis.title.text == words(told)
 
 
 def test_balanced_accuracy_is_drawn_where_every_run_has_it(make_run: Maker) -> None:

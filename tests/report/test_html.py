@@ -8,7 +8,9 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 from sottovoce.core.errors import InputError
-from sottovoce.report import page, read_run, read_runs, write_html
+from sottovoce.report import facts, page, read_run, read_runs, write_html
+from sottovoce.report.html import _CHARACTERS
+from sottovoce.report.tables import _natural_width, split
 
 from .conftest import Maker
 
@@ -36,7 +38,7 @@ class Elements(HTMLParser):
 
 
 def test_the_page_loads_nothing_from_anywhere(make_run: Maker) -> None:
-    text = page(read_runs([make_run("a", name="a"), make_run("b", name="b", private=True)]))
+    text = page(*read_runs([make_run("a", name="a"), make_run("b", name="b", private=True)]))
 
     elements = Elements(text)
     assert elements.links == []
@@ -47,7 +49,7 @@ def test_the_page_loads_nothing_from_anywhere(make_run: Maker) -> None:
 
 
 def test_the_page_holds_table_figures_explanation_and_configs(make_run: Maker) -> None:
-    runs = read_runs(
+    runs, _ = read_runs(
         [make_run("a", name="one", scheme="fl-std"), make_run("b", name="two", scheme="fl-top", private=True)]
     )
 
@@ -64,6 +66,46 @@ def test_the_page_holds_table_figures_explanation_and_configs(make_run: Maker) -
     assert "against outsiders and other clients" in words and "against the server" in words
     assert "seed = 1" in words
     assert f"sottovoce run {runs[0].path}/config.toml --out {runs[0].path}-again" in words
+
+
+@pytest.mark.parametrize(("metric", "title"), [("accuracy", "Accuracy"), ("balanced_accuracy", "Balanced accuracy")])
+def test_titles_axes_and_highlights_name_the_metric_that_chose_the_best_round(
+    make_run: Maker, metric: str, title: str
+) -> None:
+    told = {"selected_by": metric, "balanced_accuracy_best": 0.6123}
+    metrics = ("accuracy", "balanced_accuracy")
+    runs = [make_run(name, name=name, metrics=metrics, summary=told) for name in ("a", "b")]
+
+    text = page(*read_runs(runs)).replace(get_plotlyjs(), "")
+
+    words = title.lower()
+    assert f"<figcaption>{title} for the bytes sent<" in text and f"<figcaption>{title} by round<" in text
+    assert re.findall(r'"yaxis":{.*?"title":{.*?"text":"(.*?)"', text) == [words, words]
+    assert f"highest {words}, best round" in text and f"chosen by {words} on test data" in text
+
+
+def test_a_table_that_a_window_of_1400_pixels_cannot_show_is_two(make_run: Maker) -> None:
+    told = {"balanced_accuracy_best": 0.6, "balanced_accuracy_final": 0.6, "auroc_best": 0.7, "auroc_final": 0.7}
+    told |= {"secure_overhead_up_bytes_per_client_round": 12_090.0, "secure_expansion": 1.8945}
+    wide = read_run(make_run("wide", private=True, summary=told | {"joules_per_client": 12.5}))
+
+    assert page([wide]).count("<table>") == 2
+    assert page([read_run(make_run("narrow"))]).count("<table>") == 1
+    for part in split(facts([wide]), 0):
+        assert _natural_width(part, facts([wide]), 14) <= _CHARACTERS
+
+
+def test_damaged_runs_and_broken_ledgers_are_on_the_page_beside_the_sound_runs(make_run: Maker) -> None:
+    broken, cheated = make_run("broken"), make_run("cheated", name="cheated", private=True)
+    (broken / "config.toml").write_text("<b>")
+    ledger = cheated / "ledger.jsonl"
+    ledger.write_text(ledger.read_text().replace("charge", "gift"))
+
+    text = page(*read_runs([broken, make_run("sound", name="sound"), cheated]))
+
+    assert f'<th scope="row">{broken}</th>' in text and ">damaged</td>" in text
+    assert "<b>damaged: " in text and "<b>the ledger does not prove epsilon: " in text
+    assert ">sound</th>" in text and "2 runs on digits" in text
 
 
 def test_hostile_names_are_words_and_nothing_else(make_run: Maker) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 from rich.console import Console
 
-from sottovoce.report import facts, read_run, rows, table
+from sottovoce.report import facts, read_run, read_runs, rows, table
 from sottovoce.report.tables import card, grouped, notes
 
 from .conftest import Maker
@@ -33,7 +33,7 @@ def test_a_row_has_quality_privacy_bytes_the_papers_cost_and_time(make_run: Make
     assert row == {
         "label": "top",
         "scheme": "fl-top",
-        "private": "yes",
+        "private": "yes, intact",
         "rounds": "10",
         "accuracy_best": "0.8200 (8)",
         "accuracy_final": "0.8000",
@@ -47,7 +47,7 @@ def test_a_row_has_quality_privacy_bytes_the_papers_cost_and_time(make_run: Make
         "bytes_down_total": "400 kB",
         "paper_cost_up_bytes": "3.20 kB",
         "paper_cost_down_bytes": "3.30 kB",
-        "seconds": "5 s",
+        "seconds": "—",
     }
 
 
@@ -76,7 +76,7 @@ def test_medical_columns_come_only_with_medical_runs(make_run: Maker) -> None:
 
     assert "balanced_accuracy_best" not in rows(_facts(plain))[0]
     first, second = rows(_facts(plain, medical))
-    assert (first["balanced_accuracy_best"], second["balanced_accuracy_best"]) == ("—", "0.6100")
+    assert (first["balanced_accuracy_best"], second["balanced_accuracy_best"]) == ("—", "0.6100 (8)")
 
 
 def test_the_overhead_of_a_secure_sum_stands_beside_the_payload_only_where_a_run_has_it(make_run: Maker) -> None:
@@ -138,12 +138,61 @@ def test_what_a_reader_must_not_miss_is_said_once_with_whose_it_is(make_run: Mak
         make_run("c", name="c"),
     )
 
+    expected = "bytes are expected values, not measured ones, which would tell how many clients were drawn"
     assert notes(records) == [
         ("simulated: not private", "a, b"),
         ("unsafe: delta above 1/N", "a"),
+        (expected, "a, b"),
         ("2 rounds were aborted", "b"),
     ]
     for width in (90, 240):
         assert "simulated: not private (a, b)" in _drawn(*table(records, width), width=width)
     assert "simulated: not private" in _drawn(card(records[0]))
     assert notes(records[2:]) == []
+
+
+def test_the_best_round_stands_beside_the_metric_that_chose_it(make_run: Maker) -> None:
+    told = {"balanced_accuracy_best": 0.61, "balanced_accuracy_final": 0.6}
+    older = make_run("older", name="older", summary=told)
+    chosen = make_run("chosen", name="chosen", summary=told | {"selected_by": "accuracy"})
+
+    first, second = rows(_facts(older, chosen))
+
+    assert (first["accuracy_best"], first["balanced_accuracy_best"]) == ("0.8200", "0.6100 (8)")
+    assert (second["accuracy_best"], second["balanced_accuracy_best"]) == ("0.8200 (8)", "0.6100")
+
+
+def test_a_damaged_run_has_a_row_without_numbers_and_a_reason(make_run: Maker) -> None:
+    broken = make_run("broken", private=True)
+    (broken / "rounds.jsonl").write_text("{]\n")
+    runs, damaged = read_runs([make_run("sound", name="sound"), broken])
+
+    records = [*facts(runs), *damaged]
+
+    row = rows(records)[1]
+    assert (row["label"], row["rounds"]) == (str(broken), "damaged")
+    assert {value for key, value in row.items() if key not in ("label", "rounds")} == {"—"}
+    ((note, whose),) = notes(records)
+    assert note.startswith("damaged: ") and "rounds.jsonl" in note and whose == str(broken)
+    for width in (90, 240):
+        assert "damaged: " in _drawn(*table(records, width), width=width)
+
+
+def test_a_broken_ledger_is_in_the_table_and_below_it(make_run: Maker) -> None:
+    path = make_run(private=True)
+    ledger = path / "ledger.jsonl"
+    ledger.write_text(ledger.read_text().replace('"round": 3', '"round": 4'))
+
+    text = _drawn(*table(_facts(path), 240))
+
+    assert "yes, broken" in text
+    assert "the ledger does not prove epsilon: ledger.jsonl line 4 is damaged" in text
+
+
+def test_bytes_of_a_private_run_are_called_expected_and_those_of_an_older_one_are_warned_about(make_run: Maker) -> None:
+    new, old = make_run("new", name="new", private=True), make_run("old", name="old", private=True, older=True)
+
+    told = dict(notes(_facts(new, old, make_run("open", name="open"))))
+
+    assert [names for note, names in told.items() if "expected values" in note] == ["new"]
+    assert [names for note, names in told.items() if "older version" in note] == ["old"]

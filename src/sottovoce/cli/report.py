@@ -25,16 +25,23 @@ def report(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare runs in a table and, with --html, in figures; unfinished runs too."""
-    from sottovoce.report.runs import facts, read_runs
+    """Compare runs in a table and, with --html, in figures; unfinished runs too.
+
+    The ledger of a private run is checked. A damaged folder is named, and does not keep the others from being shown.
+    """
+    from sottovoce.report.runs import DAMAGED, facts, read_runs
     from sottovoce.report.tables import table
 
-    read = read_runs(runs)
-    records = facts(read)
+    read, damaged = read_runs(runs)
+    records = [*facts(read), *damaged]
+    for record in records:
+        problem = record["reason"] if record["status"] == DAMAGED else (record["ledger"] or {}).get("problem")
+        if problem:
+            note(f"warning: {record['label']}: {problem}")
     if html is not None:
         from sottovoce.report.html import write_html
 
-        write_html(read, html)
+        write_html(read, html, damaged)
     if as_json:
         put_json({"runs": records, "html": None if html is None else str(html)})
     else:

@@ -26,13 +26,13 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from sottovoce.core.errors import PrivacyError
 from sottovoce.core.files import sync_folder
 from sottovoce.privacy.plan import PrivacyPlan
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "Verdict", "verify"]
 
 VERSION: Final = 1
 GENESIS: Final = "0" * 64
@@ -212,13 +212,8 @@ class Ledger:
             self._torn += 1
 
     def _read(self, line: bytes, number: int) -> None:
-        try:
-            entry = json.loads(line)
-            claimed = entry.pop("hash")
-            sound = (entry["index"], entry["previous"], claimed) == (self._index, self._last, _hash(entry))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            sound = False
-        if not sound:
+        entry = _chained(line, self._index, self._last)
+        if entry is None:
             raise PrivacyError(f"{self.path.name} line {number} is damaged: the chain of hashes is broken; restore it")
         if entry["digest"] != self._digest:
             raise PrivacyError(
@@ -237,8 +232,50 @@ class Ledger:
             self._torn += 1
         else:
             raise PrivacyError(f"{self.path.name} line {number} is of unknown kind {entry['kind']!r}")
-        self._last = claimed
+        self._last = entry["hash"]
         self._index += 1
+
+
+class Verdict(NamedTuple):
+    """The result of checking a ledger: the rounds that whole lines charge, and what is wrong, if anything."""
+
+    charged: list[int]
+    problem: str | None
+
+
+def verify(path: Path) -> Verdict:
+    """Check the chain of a ledger without locking or changing it; a torn end, of a run that is writing, is left out."""
+    charged: list[int] = []
+    last, digest = GENESIS, None
+    try:
+        lines, _ = _split_torn(path.read_bytes())
+    except FileNotFoundError:
+        return Verdict([], f"there is no {path.name}")
+    except OSError as error:
+        return Verdict([], f"{path.name} cannot be read: {error.strerror}")
+    for index, line in enumerate(lines):
+        entry = _chained(line, index, last)
+        if entry is None:
+            return Verdict(charged, f"{path.name} line {index + 1} is damaged: the chain of hashes is broken")
+        if (entry.get("kind") == "open") != (index == 0):
+            return Verdict(charged, f"{path.name} line {index + 1} is of kind {entry.get('kind')!r}")
+        if entry.get("digest") != (digest or entry.get("digest")):
+            return Verdict(charged, f"{path.name} line {index + 1} belongs to another plan")
+        if isinstance(entry.get("round"), int):
+            charged.append(entry["round"])
+        last, digest = entry["hash"], entry.get("digest")
+    return Verdict(charged, None if lines else f"{path.name} is empty")
+
+
+def _chained(line: bytes, index: int, last: str) -> dict[str, Any] | None:
+    """Return what a line holds if it follows the line whose hash is `last`."""
+    try:
+        entry: dict[str, Any] = json.loads(line)
+        bare = {key: value for key, value in entry.items() if key != "hash"}
+        sound = (entry["index"], entry["previous"], entry["hash"]) == (index, last, _hash(bare))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    return entry if sound else None
 
 
 def _open_locked(path: Path) -> Any:

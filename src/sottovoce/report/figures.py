@@ -1,4 +1,4 @@
-"""Draw accuracy against bytes and against rounds, readable without telling red from green."""
+"""Draw the runs' metric against bytes and against rounds, readable without telling red from green."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
-from sottovoce.report.runs import Run, label
+from sottovoce.report.runs import Run, label, lead
 from sottovoce.report.units import human_bytes
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["FIGURES", "PALETTE", "by_bytes", "by_round", "epsilon_by_round", "legend"]
+__all__ = ["FIGURES", "PALETTE", "by_bytes", "by_round", "epsilon_by_round", "legend", "words"]
 
 # Okabe and Ito's colours without black and yellow, so that every one stands out on white and on dark paper.
 PALETTE: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6BB1")
@@ -32,11 +32,13 @@ Points = list[tuple[float, float, dict[str, Any]]]
 
 
 def by_bytes(runs: Sequence[Run]) -> Figure:
-    """Return accuracy against the bytes that all clients together have sent up to then."""
-    metric = _metric(runs)
+    """Return the runs' metric against the bytes that all clients together have sent up to then."""
+    metric = lead(runs)
     series = [_points(run, metric, _bytes_so_far(run)) for run in runs]
     ends = [points[-1][0] for points in series if points and points[-1][0] > 0]
-    figure = _draw(runs, series, metric, "bytes up so far, all clients")
+    expected = any(run.private and not run.tells_cohorts for run in runs)
+    across = "bytes up so far, all clients" + (" (private runs: expected)" if expected else "")
+    figure = _draw(runs, series, metric, across)
     if ends and max(ends) > 10 * min(ends):
         low = min(points[0][0] for points in series if points and points[0][0] > 0)
         figure.update_xaxes(type="log", tickvals=_decades(low, max(ends)), ticktext=_names(_decades(low, max(ends))))
@@ -46,11 +48,13 @@ def by_bytes(runs: Sequence[Run]) -> Figure:
 
 
 def by_round(runs: Sequence[Run]) -> Figure:
-    """Return accuracy against rounds."""
-    metric = _metric(runs)
+    """Return the runs' metric against rounds."""
+    metric = lead(runs)
     series = [_points(run, metric, [float(record["round"]) for record in run.rounds]) for run in runs]
     figure = _draw(runs, series, metric, "round")
-    figure.update_xaxes(rangemode="tozero")
+    last = max((place for points in series for place, _, _ in points), default=0)
+    # There is no round 1.5; with more rounds plotly's own steps are whole.
+    figure.update_xaxes(rangemode="tozero", dtick=1 if last <= 10 else None)
     return figure
 
 
@@ -74,14 +78,18 @@ def legend(runs: Sequence[Run]) -> list[tuple[str, str, bool, dict[str, str]]]:
 
 
 FIGURES: Final[dict[str, tuple[str, Callable[[Sequence[Run]], Any]]]] = {
-    "by-bytes": ("Accuracy for the bytes sent", by_bytes),
-    "by-round": ("Accuracy by round", by_round),
+    "by-bytes": ("{metric} for the bytes sent", by_bytes),
+    "by-round": ("{metric} by round", by_round),
 }
 
 
-def _metric(runs: Sequence[Run]) -> str:
-    """Choose balanced accuracy where every run has it, as the medical runs do."""
-    return "balanced_accuracy" if runs and all(run.evaluated("balanced_accuracy") for run in runs) else "accuracy"
+def words(metric: str) -> str:
+    """Return a metric's name for people, as titles and axes have it.
+
+    >>> words("balanced_accuracy")
+    'balanced accuracy'
+    """
+    return metric.replace("_", " ")
 
 
 def _bytes_so_far(run: Run) -> list[float]:
@@ -121,6 +129,7 @@ def _draw(runs: Sequence[Run], series: Sequence[Points], metric: str, across: st
             )
         )
     axis = {"showline": True, "linecolor": _GREY, "ticks": "outside", "tickcolor": _GREY, "zeroline": False}
+    axis["automargin"] = True  # long tick labels push the axis title away instead of running into it
     figure.update_layout(
         template="none",
         paper_bgcolor="rgba(0,0,0,0)",
@@ -130,9 +139,9 @@ def _draw(runs: Sequence[Run], series: Sequence[Points], metric: str, across: st
         xaxis={**axis, "title": {"text": across, "standoff": 10}, "gridcolor": "rgba(128,128,128,0.2)"},
         yaxis={
             **axis,
-            "title": {"text": metric.replace("_", " "), "standoff": 8},
+            # No format of ours: plotly gives ticks as many digits as tell them apart, however close they are.
+            "title": {"text": words(metric), "standoff": 8},
             "gridcolor": "rgba(128,128,128,0.2)",
-            "tickformat": ".2~f",
         },
         hovermode="closest",
         showlegend=False,  # the page has one legend for all figures

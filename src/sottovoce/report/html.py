@@ -6,20 +6,24 @@ import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from sottovoce.report.figures import FIGURES, legend
-from sottovoce.report.runs import Facts, Run, facts
+from sottovoce.report.figures import FIGURES, legend, words
+from sottovoce.report.runs import DAMAGED, Facts, Run, facts, lead
 from sottovoce.report.save import save
-from sottovoce.report.tables import ADVERSARIES, Column, columns, notes
+from sottovoce.report.tables import ADVERSARIES, Column, notes, split
 from sottovoce.report.units import ABSENT, decimal, epsilon, human_bytes
 
 __all__ = ["page", "write_figure", "write_html"]
 
 
-def write_html(runs: Sequence[Run], path: Path) -> None:
+_CHARACTERS: Final = 200  # of a table that a window of 1400 pixels shows whole
+_NAME: Final = 14  # characters of a run's name on one line, about
+
+
+def write_html(runs: Sequence[Run], path: Path, damaged: Sequence[Facts] = ()) -> None:
     """Write the report in one step: the old file or the whole new one, never a part."""
-    save(page(runs).encode(), path, "--html")
+    save(page(runs, damaged).encode(), path, "--html")
 
 
 def write_figure(figure: Any, path: Path) -> None:
@@ -27,12 +31,12 @@ def write_figure(figure: Any, path: Path) -> None:
     save(figure.to_html(include_plotlyjs=True, full_html=True).encode(), path, "--html")
 
 
-def page(runs: Sequence[Run]) -> str:
-    """Return the report as one page, with everything it needs inside."""
+def page(runs: Sequence[Run], damaged: Sequence[Facts] = ()) -> str:
+    """Return the report as one page, with everything it needs inside; damaged runs are named with the reason."""
     import jinja2
     from plotly.offline import get_plotlyjs
 
-    records = facts(runs)
+    records, metric = [*facts(runs), *damaged], lead(runs)
     # Autoescape whatever the file is called; figures come as JSON in which plotly has already escaped "<" and "/".
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("sottovoce.report", "."),
@@ -45,15 +49,19 @@ def page(runs: Sequence[Run]) -> str:
         title=_title(runs),
         lead=_lead(runs),
         differences=_differences(runs),
-        highlights=_highlights(records),
-        headings=_headings(columns(records)),
-        columns=columns(records),
+        highlights=_highlights(records, metric),
+        tables=[(_headings(chosen), chosen) for chosen in split(records, _CHARACTERS, folded=_NAME)],
         records=records,
         notes=notes(records),
         legend=legend(runs),
-        figures=[(name, title, draw(runs).to_json(engine="json")) for name, (title, draw) in FIGURES.items()],
+        figures=[
+            (name, title.format(metric=words(metric).capitalize()), draw(runs).to_json(engine="json"))
+            for name, (title, draw) in FIGURES.items()
+        ],
+        selected_by=_words(words(run.lead) for run in runs),
+        expected=any(record.get("bytes_expected") for record in records),
         adversaries=ADVERSARIES,
-        details=_details(runs, records),
+        details=_details(runs, records[: len(runs)]),
         plotly=get_plotlyjs(),
         unfinished=any(run.summary is None for run in runs),
         any_private=any(run.private for run in runs),
@@ -100,13 +108,13 @@ def _differences(runs: Sequence[Run]) -> list[str]:
     return sorted(keys) + [f"[{table}]" for table in sorted(partial)]
 
 
-def _highlights(records: Sequence[Facts]) -> list[tuple[str, str, str]]:
+def _highlights(records: Sequence[Facts], metric: str) -> list[tuple[str, str, str]]:
     """Return (what, value, whose) for the extremes of a comparison."""
-    if len(records) < 2:
+    if sum(record["status"] != DAMAGED for record in records) < 2:
         return []
     private = [record for record in records if record.get("private")]
     asked = (
-        ("highest accuracy, best round", records, "accuracy_best", max, decimal),
+        (f"highest {words(metric)}, best round", records, f"{metric}_best", max, decimal),
         ("fewest bytes up, per client and round", records, "bytes_up_per_client_round", min, human_bytes),
         ("smallest epsilon against others", private, "epsilon", min, epsilon),
     )

@@ -1,23 +1,26 @@
-"""Read run folders: `config.toml`, `rounds.jsonl` and, once the run has ended, `summary.json`; nothing else."""
+"""Read run folders: `config.toml`, `rounds.jsonl`, `ledger.jsonl` and, once the run has ended, `summary.json`."""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.experiment.folder import read_rounds, read_summary
+from sottovoce.privacy.ledger import verify
 
-__all__ = ["Facts", "Run", "facts", "label", "read_run", "read_runs"]
+__all__ = ["DAMAGED", "Facts", "Run", "facts", "label", "lead", "read_run", "read_runs"]
 
 Facts = dict[str, Any]
 Tables = dict[str, dict[str, Any]]
 
 _METRICS: Final = ("accuracy", "balanced_accuracy", "auroc")
-_COUNTS: Final = ("round", "cohort", "bytes_up", "bytes_down", "seconds")
+_COUNTS: Final = ("round", "bytes_up", "bytes_down")  # of every run; only one that is not private tells its cohorts
+DAMAGED: Final = "damaged"  # the status of a folder that cannot be read
 
 
 @dataclass(frozen=True)
@@ -61,13 +64,39 @@ class Run:
         """Return the rounds with a value of this metric."""
         return [record for record in self.rounds if _is_number(record.get(metric))]
 
+    @property
+    def lead(self) -> str:
+        """Return the metric that chooses the best round: balanced accuracy if there are two classes."""
+        told = (self.summary or {}).get("selected_by")
+        if told in _METRICS:
+            return str(told)
+        binary = "balanced_accuracy_best" in (self.summary or {}) or self.evaluated("balanced_accuracy")
+        return "balanced_accuracy" if binary else "accuracy"
 
-def read_runs(paths: Iterable[Path]) -> list[Run]:
-    """Read several folders; one given twice is read once."""
+    @property
+    def tells_cohorts(self) -> bool:
+        """Tell whether bytes are measured and depend on who was drawn; in a private run of today they do not."""
+        return any("cohort" in record for record in self.rounds)
+
+
+def read_runs(paths: Iterable[Path]) -> tuple[list[Run], list[Facts]]:
+    """Read several folders, each once; return the runs, and a record with the reason for what cannot be read.
+
+    Raises if there is no run among them.
+    """
     different: dict[Path, Path] = {}
     for path in paths:
         different.setdefault(path.resolve(), path)
-    return [read_run(path) for path in different.values()]
+    runs: list[Run] = []
+    damaged: list[Facts] = []
+    for path in different.values():
+        try:
+            runs.append(read_run(path))
+        except InputError as error:
+            damaged.append({"label": str(path), "path": str(path), "status": DAMAGED, "reason": str(error)})
+    if not runs:
+        raise InputError("; ".join(record["reason"] for record in damaged))
+    return runs, damaged
 
 
 def read_run(path: Path) -> Run:
@@ -92,8 +121,8 @@ def read_run(path: Path) -> Run:
             raise InputError(
                 f"{path / 'rounds.jsonl'} is damaged: line {number} lacks a number of {', '.join(_COUNTS)}"
             )
-    if summary is not None and not isinstance(summary, dict):
-        raise InputError(f"{path / 'summary.json'} is damaged: it must hold one object")
+    if summary is not None and not (isinstance(summary, dict) and isinstance(summary.get("privacy", {}), dict)):
+        raise InputError(f"{path / 'summary.json'} is damaged: it must hold one object, and so must its 'privacy'")
     return Run(path, text, tables, rounds, summary)
 
 
@@ -106,26 +135,55 @@ def label(runs: Iterable[Run]) -> list[str]:
     return [str(run.path) for run in listed]
 
 
+def lead(runs: Iterable[Run]) -> str:
+    """Return the metric that chose the best round of every run, or accuracy, which all have, if they differ."""
+    leads = {run.lead for run in runs if run.evaluated()}
+    return leads.pop() if len(leads) == 1 else "accuracy"
+
+
 def facts(runs: Iterable[Run]) -> list[Facts]:
     """Return one flat record a run: the summary's fields, or for an unfinished run what its rounds tell so far."""
     listed = list(runs)
     return [
-        {"label": name, "path": str(run.path), "status": _status(run), **_told(run)}
+        _told(run)
+        | {"label": name, "path": str(run.path), "status": _status(run)}
+        | {"name": run.name, "scheme": run.scheme, "private": run.private, "selected_by": run.lead}
+        | {"bytes_expected": run.private and not run.tells_cohorts, "cohorts_told": run.private and run.tells_cohorts}
+        | {"ledger": _ledger(run) if run.private else None}
         for name, run in zip(label(listed), listed, strict=True)
     ]
 
 
+def _ledger(run: Run) -> Facts:
+    """Check the ledger of a private run; a chain cut short is whole, so the rounds are compared with it too."""
+    charged, problem = verify(run.path / "ledger.jsonl")
+    released = {record["round"] for record in run.rounds if not {"reason", "aborted"} & set(record)}
+    if problem is None and not released <= set(charged):
+        problem = f"ledger.jsonl has no charge for round {min(released - set(charged))}, which was run"
+    return {"intact": problem is None, "charges": len(charged), "problem": problem}
+
+
+def _cohorts(run: Run) -> tuple[float, float]:
+    """Return how many clients sent and were asked, in all rounds; their bytes are expected values if they are."""
+    if run.tells_cohorts:
+        asked = [record.get("cohort", 0) for record in run.rounds]
+        sent = [record.get("senders", record.get("cohort", 0)) for record in run.rounds]
+        return sum(sent), sum(asked)
+    try:
+        rate = Fraction(str(run.table("cohort")["sample_rate"]))
+        expected = len(run.rounds) * float(rate * run.table("data")["clients"])
+    except (KeyError, ValueError, TypeError, ZeroDivisionError):
+        return 0, 0
+    return expected, expected
+
+
 def _told(run: Run) -> Facts:
     if run.summary is not None:
-        return {**run.summary, "name": run.name, "scheme": run.scheme, "private": run.private}
+        return run.summary
     # The same arithmetic as the summary's, over the rounds that there are; what only the end can tell is null.
-    senders = sum(record.get("senders", record["cohort"]) for record in run.rounds)
-    asked = sum(record["cohort"] for record in run.rounds)
+    senders, asked = _cohorts(run)
     up, down = (sum(record[key] for record in run.rounds) for key in ("bytes_up", "bytes_down"))
     told: Facts = {
-        "name": run.name,
-        "scheme": run.scheme,
-        "private": run.private,
         "rounds": len(run.rounds),
         "rounds_planned": run.planned,
         "bytes_up_per_client_round": up / senders if senders else None,
@@ -139,16 +197,15 @@ def _told(run: Run) -> Facts:
         "epsilon": run.rounds[-1].get("epsilon") if run.rounds else None,
         "epsilon_server": run.rounds[-1].get("epsilon_server") if run.rounds else None,
         "delta": run.table("privacy").get("delta"),
-        "seconds": round(sum(record["seconds"] for record in run.rounds), 3),
+        "seconds": None if run.private else round(sum(record.get("seconds", 0) for record in run.rounds), 3),
     }
+    evaluated = run.evaluated(run.lead)
+    best = max(evaluated, key=lambda record: float(record[run.lead]), default={})
+    told["best_round"] = best.get("round")
     for metric in _METRICS:
-        seen = run.evaluated(metric)
-        if seen or metric == "accuracy":
-            best = max(seen, key=lambda record: float(record[metric]), default=None)
-            told[f"{metric}_best"] = best and best[metric]
-            told[f"{metric}_final"] = seen[-1][metric] if seen else None
-            if metric == "accuracy":
-                told["best_round"] = best and best["round"]
+        if metric == "accuracy" or run.evaluated(metric):
+            told[f"{metric}_best"] = best.get(metric)
+            told[f"{metric}_final"] = evaluated[-1].get(metric) if evaluated else None
     return told
 
 

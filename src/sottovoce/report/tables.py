@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from sottovoce.report.runs import DAMAGED
 from sottovoce.report.units import ABSENT, count, decimal, epsilon, human_bytes, human_seconds, human_value
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["ADVERSARIES", "Column", "card", "columns", "grouped", "notes", "rows", "table"]
+__all__ = ["ADVERSARIES", "Column", "card", "columns", "grouped", "notes", "rows", "split", "table"]
 
 Record = Mapping[str, Any]
 
@@ -23,15 +24,21 @@ ADVERSARIES: Final = {
 
 @dataclass(frozen=True)
 class Column:
-    """Say what a column shows, under which heading, and when it is worth its place."""
+    """One column: what it shows, under which heading, and when it is worth its place."""
 
     key: str
     group: str
     title: str  # below its group
     short: str  # alone, on a terminal
-    show: Callable[[Record], str]
+    value: Callable[[Record], str]
     optional: bool = False  # left out when no run has it
     number: bool = True
+
+    def show(self, record: Record) -> str:
+        """Return the cell; of a damaged run only its name and that it is damaged are known."""
+        if record.get("status") == DAMAGED and self.key != "label":
+            return DAMAGED if self.key == "rounds" else ABSENT
+        return self.value(record)
 
     @property
     def full(self) -> str:
@@ -46,7 +53,9 @@ def _metric(name: str) -> Callable[[Record], str]:
 def _best(name: str) -> Callable[[Record], str]:
     def show(record: Record) -> str:
         value, round_ = decimal(record.get(f"{name}_best")), record.get("best_round")
-        return value if value == ABSENT or round_ is None else f"{value} ({round_})"
+        # The round stands beside the metric that chose it.
+        chosen = record.get("selected_by", "accuracy") == name
+        return value if value == ABSENT or round_ is None or not chosen else f"{value} ({round_})"
 
     return show
 
@@ -58,6 +67,13 @@ def _epsilon(name: str) -> Callable[[Record], str]:
         return epsilon(record.get(name))
 
     return show
+
+
+def _private(record: Record) -> str:
+    if not record.get("private"):
+        return "no"
+    ledger = record.get("ledger")  # absent where a record does not come from a folder
+    return "yes" if ledger is None else "yes, intact" if ledger["intact"] else "yes, broken"
 
 
 def _bytes(name: str) -> Callable[[Record], str]:
@@ -79,11 +95,11 @@ _RESULTS: Final = ("", _ACCURACY, _BALANCED, _AUROC, _EPSILON)
 _COLUMNS: Final = (
     Column("label", "", "run", "run", lambda r: str(r.get("label") or r.get("name") or ABSENT), number=False),
     Column("scheme", "", "scheme", "scheme", lambda r: str(r.get("scheme") or ABSENT), number=False),
-    Column("private", "", "private", "private", lambda r: "yes" if r.get("private") else "no", number=False),
+    Column("private", "", "private, ledger", "private", _private, number=False),
     Column("rounds", "", "rounds", "rounds", _rounds),
     Column("accuracy_best", _ACCURACY, "best (round)", "best (round)", _best("accuracy")),
     Column("accuracy_final", _ACCURACY, "final", "final", _metric("accuracy_final")),
-    Column("balanced_accuracy_best", _BALANCED, "best", "balanced", _metric("balanced_accuracy_best"), optional=True),
+    Column("balanced_accuracy_best", _BALANCED, "best (round)", "balanced", _best("balanced_accuracy"), optional=True),
     Column("balanced_accuracy_final", _BALANCED, "final", "final", _metric("balanced_accuracy_final"), optional=True),
     Column("auroc_best", _AUROC, "best", "AUROC", _metric("auroc_best"), optional=True),
     Column("auroc_final", _AUROC, "final", "final", _metric("auroc_final"), optional=True),
@@ -104,7 +120,9 @@ _COLUMNS: Final = (
 )
 
 _RESULT_NOTE: Final = (
-    "best (round): accuracy of the best evaluated round; ε others: against outsiders and other clients; "
+    "private: whether the ledger's chain is intact; "
+    "best (round): the best evaluated round, which stands beside the metric that chose it; "
+    "ε others: against outsiders and other clients; "
     "ε server: against the server; ∞: not private"
 )
 _COST_NOTE: Final = (
@@ -120,7 +138,7 @@ _SECURE_NOTE: Final = (
 def columns(records: Sequence[Record]) -> list[Column]:
     """Return the columns that these runs need."""
     chosen = [c for c in _COLUMNS if not c.optional or any(record.get(c.key) is not None for record in records)]
-    if all(record.get("scheme") == record.get("label") for record in records):
+    if all(record.get("scheme") == record.get("label") for record in records if record.get("status") != DAMAGED):
         chosen = [column for column in chosen if column.key != "scheme"]
     return chosen
 
@@ -135,8 +153,7 @@ def notes(records: Sequence[Record]) -> list[tuple[str, str]]:
     """Return what a reader must not miss, and whose it is: simulated noise, unsafe switches, failures."""
     told: dict[str, list[str]] = {}
     for record in records:
-        unsafe = (record.get("privacy") or {}).get("unsafe") or ()
-        found = [str(record.get("note") or ""), *(f"unsafe: {reason}" for reason in unsafe)]
+        found = [str(record.get("note") or ""), *_doubts(record)]
         if record.get("budget_spent"):
             found.append("stopped because the privacy budget was spent")
         for key, words in (("aborted_rounds", "rounds were aborted"), ("failures", "answers of clients failed")):
@@ -147,19 +164,45 @@ def notes(records: Sequence[Record]) -> list[tuple[str, str]]:
     return [(note, ", ".join(names)) for note, names in told.items()]
 
 
+def _doubts(record: Record) -> list[str]:
+    """Return why a run's numbers may not be what they seem."""
+    if record.get("status") == DAMAGED:
+        return [f"damaged: {record['reason']}"]
+    unsafe = (record.get("privacy") or {}).get("unsafe")
+    found = [f"unsafe: {reason}" for reason in (unsafe if isinstance(unsafe, list) else ())]
+    ledger = record.get("ledger") or {}
+    if ledger.get("problem"):
+        found.append(f"the ledger does not prove epsilon: {ledger['problem']}")
+    if record.get("bytes_expected"):
+        found.append("bytes are expected values, not measured ones, which would tell how many clients were drawn")
+    if record.get("cohorts_told"):
+        found.append("made by an older version: bytes tell how many clients were drawn, which epsilon does not cover")
+    return found
+
+
 def table(records: Sequence[Record], width: int) -> list[Table]:
     """Return one table if it fits `width` characters, else one for what came out and one for what it cost."""
-    chosen = columns(records)
+    parts = split(records, width)
     remarks = [f"{note} ({names})" for note, names in notes(records)]
-    cost_note = _COST_NOTE + (_SECURE_NOTE if any(column.key == _SECURE for column in chosen) else "")
-    if _natural_width(chosen, records) <= width:
-        return [_table(chosen, records, "\n".join([_RESULT_NOTE, cost_note, *remarks]))]
-    results = [column for column in chosen if column.group in _RESULTS]
-    costs = [column for column in chosen if column not in results]
+    cost_note = _COST_NOTE + (_SECURE_NOTE if any(column.key == _SECURE for part in parts for column in part) else "")
+    if len(parts) == 1:
+        return [_table(parts[0], records, "\n".join([_RESULT_NOTE, cost_note, *remarks]))]
     return [
-        _table(results, records, "\n".join([_RESULT_NOTE, *remarks])),
-        _table([chosen[0], *costs], records, cost_note),
+        _table(parts[0], records, "\n".join([_RESULT_NOTE, *remarks])),
+        _table(parts[1], records, cost_note),
     ]
+
+
+def split(records: Sequence[Record], width: int, *, folded: int | None = None) -> list[list[Column]]:
+    """Return the columns of one table if `width` characters are enough, else of one for results and one for costs.
+
+    Longer cells are counted as `folded` characters, where they are folded.
+    """
+    chosen = columns(records)
+    if _natural_width(chosen, records, folded) <= width:
+        return [chosen]
+    results = [column for column in chosen if column.group in _RESULTS]
+    return [results, [chosen[0], *(column for column in chosen if column not in results)]]
 
 
 def card(record: Record) -> Table:
@@ -226,6 +269,7 @@ def _table(chosen: Sequence[Column], records: Sequence[Record], caption: str) ->
     return drawn
 
 
-def _natural_width(chosen: Sequence[Column], records: Sequence[Record]) -> int:
-    """Return the width at which nothing is folded; three blanks stand between columns."""
-    return sum(3 + max(len(column.short), *(len(column.show(record)) for record in records)) for column in chosen)
+def _natural_width(chosen: Sequence[Column], records: Sequence[Record], folded: int | None = None) -> int:
+    """Return the width at which nothing is folded that is shorter; three blanks stand between columns."""
+    shown = ((column.short, *(column.show(record)[:folded] for record in records)) for column in chosen)
+    return sum(3 + max(map(len, cells)) for cells in shown)

@@ -259,7 +259,8 @@ def test_verifying_needs_no_lock_and_changes_nothing(tmp_path: Path) -> None:
     with ledger(path) as book:
         for round_ in (1, 2):
             book.charge(round_)
-        path.open("ab").write(b'{"index": 3, "ki')  # another charge is being written
+        book.drawn(3, "c" * 64)  # what was drawn is no charge
+        path.open("ab").write(b'{"index": 4, "ki')  # another charge is being written
         before = path.read_bytes()
 
         assert verify(path) == ([1, 2], None)

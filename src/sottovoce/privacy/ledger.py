@@ -261,7 +261,7 @@ def verify(path: Path) -> Verdict:
             return Verdict(charged, f"{path.name} line {index + 1} is of kind {entry.get('kind')!r}")
         if entry.get("digest") != (digest or entry.get("digest")):
             return Verdict(charged, f"{path.name} line {index + 1} belongs to another plan")
-        if isinstance(entry.get("round"), int):
+        if entry.get("kind") == "charge" and isinstance(entry.get("round"), int):
             charged.append(entry["round"])
         last, digest = entry["hash"], entry.get("digest")
     return Verdict(charged, None if lines else f"{path.name} is empty")

@@ -1,0 +1,62 @@
+"""Tell how many bytes each phase takes for one client, before any message is made, when nobody drops out.
+
+The sizes follow from the constants that write the messages. A private run publishes these at its expected cohort: the
+bytes that really travelled would tell how many clients there were.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sottovoce.core import wire
+from sottovoce.secagg import agreement, keylist, messages, shamir
+from sottovoce.secagg.primitives import KEY, SIGNATURE
+from sottovoce.secagg.session import Session
+
+__all__ = ["Sizes", "enrolment_sizes", "round_sizes"]
+
+
+class Sizes(NamedTuple):
+    """Bytes that one client sends and receives in one phase."""
+
+    up: int
+    down: int
+
+
+def round_sizes(session: Session, opening: int) -> dict[str, Sizes]:
+    """Return the sizes of a round's phases; `opening` is the size of its first request.
+
+    Without dropouts all clients of a session send and receive the same number of bytes.
+    """
+    peers = session.degree.neighbours
+    names = messages.set_size(session)
+    vector = wire.frame_size(session.length, session.bits)
+    checked = {
+        "consistency": Sizes(_reply(messages.CONSISTENCY), _request(names)),
+        "unmask": Sizes(_reply(shamir.SHARE * (peers + 1)), _request(agreement.unmask_size(session))),
+    }
+    if session.key_life == "session":
+        shares = messages.SINGLE * peers
+        checked["consistency"] = Sizes(_reply(messages.CONSISTENCY), _request(names + shares))
+        return {"mask": Sizes(_reply(KEY + shares + vector), opening), **checked}
+    shares = messages.PAIR * peers
+    return {
+        "advertise": Sizes(_reply(2 * KEY), opening),
+        "share": Sizes(_reply(KEY + shares), _request(names + keylist.ENTRY * peers)),
+        "mask": Sizes(_reply(vector), _request(names + shares)),
+        **checked,
+    }
+
+
+def enrolment_sizes(session: Session, opening: int) -> dict[str, Sizes]:
+    """Return the sizes of the two phases that begin a session of rounds."""
+    keys = messages.set_size(session) + keylist.ENTRY * session.degree.neighbours
+    return {"enrol": Sizes(_reply(2 * KEY), opening), "introduce": Sizes(0, _request(keys))}
+
+
+def _reply(body: int) -> int:
+    return messages.HEADER + body + SIGNATURE
+
+
+def _request(body: int) -> int:
+    return messages.HEADER + body + messages.DIGEST

@@ -84,7 +84,7 @@ def test_a_message_weighs_what_the_vote_is_charged_for() -> None:
 def test_a_client_whose_gradient_exploded_does_not_vote() -> None:
     server, _ = voting()
 
-    with pytest.raises(RunError, match="importance has 1 of 12 values that are not finite"):
+    with pytest.raises(RunError, match="importance has values that are not finite"):
         server.scheme.encode(np.array([np.nan] + [1.0] * 11, np.float32), 0, np.random.default_rng(0))
 
 

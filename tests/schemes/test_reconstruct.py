@@ -238,7 +238,7 @@ def test_measurements_that_are_not_finite_are_refused(bad: float) -> None:
     y = np.ones((2, 5), np.float32)
     y[1, 2] = bad
 
-    with pytest.raises(RunError, match="measured has 1 of 10 values that are not finite"):
+    with pytest.raises(RunError, match="measured has values that are not finite"):
         reconstruct(y, 9, 1e-5)
     with pytest.raises(RunError, match="warm has"):
         reconstruct(np.ones((2, 5), np.float32), 5, 1e-5, y)

@@ -149,7 +149,7 @@ def pack_bits(values: NDArray[np.generic], bits: int) -> Bytes:
     """
     in_range("bits", bits, low=1, high=32)
     if values.size and (int(values.min()) < 0 or int(values.max()) >= 1 << bits):
-        raise InputError(f"values from {values.min()} to {values.max()} do not fit {bits} bits")
+        raise InputError(f"values do not fit {bits} bits without a sign")
     size = _body_size(values.size, bits)
     packed = np.zeros((size + 7) // 8, np.uint64)
     _pack(np.ascontiguousarray(values, dtype=np.uint32).reshape(-1), bits, packed)

@@ -135,10 +135,9 @@ class Grid:
 
     def words(self, message: Vector, terms: Terms, round_: int, client: int) -> Words:
         """Return the nearest grid points, modulo 2^bits."""
-        top = float(np.max(np.abs(message), initial=0.0))
-        if not top <= self.largest:
+        if not float(np.max(np.abs(message), initial=0.0)) <= self.largest:
             raise RunError(
-                f"the message has a value of {top:g}, outside the secure sum's range of {self.largest:g}; "
+                f"the message has a value outside the secure sum's range of {self.largest:g}; "
                 "raise [aggregation] largest"
             )
         return np.rint(message.astype(np.float64) / self.step).astype(np.int64).astype(np.uint32)

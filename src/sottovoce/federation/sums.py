@@ -63,9 +63,8 @@ class FloatSum:
     def add(self, accumulator: NDArray[np.int64], payload: bytes) -> None:
         """Add one float32 message."""
         values = wire.unpack_floats(payload, length=self.length)
-        largest = _largest(values)
-        if not largest <= LARGEST:
-            raise RunError(f"the update has values that are not finite or exceed {LARGEST:g} (largest {largest:g})")
+        if not _largest(values) <= LARGEST:
+            raise RunError(f"the update has values that are not finite or exceed {LARGEST:g}")
         _add_on_grid(accumulator, values, np.float64(2.0**self.fraction_bits))
 
     def merge(self, accumulator: NDArray[np.int64], other: NDArray[np.int64]) -> None:

@@ -46,8 +46,7 @@ def pack_signs(values: Vector, rng: Generator) -> Ballot:
     last[: values.size % _LANES] = values[values.size - values.size % _LANES :]
     if _pack_signs(values, last, positive, signless):
         if np.isnan(values).any():
-            bad = int(np.count_nonzero(np.isnan(values)))
-            raise RunError(f"an update with {bad} of {values.size} values NaN has no sign; the client diverged")
+            raise RunError("an update with values that are NaN has no sign; the client diverged")
         # One draw a coordinate, used or not, is cheaper than finding the zeros one by one.
         positive |= signless & rng.integers(0, 1 << 32, words, np.uint32)
     return positive.view(np.uint8)[: ballot_size(values.size)]

@@ -85,7 +85,7 @@ class Hand:
         self.received += sum(map(len, request.payloads.values()))
         if request.opening and request.payloads:
             opening = next(iter(request.payloads.values()))
-            self._worker.hear(request.round, opening, request.phase in ANNOUNCING)
+            self._worker.hear(request.round, list(request.payloads), opening, request.phase in ANNOUNCING)
         sizes: dict[int, int] = {}
         failures: dict[int, str] = {}
         for client, payload in request.payloads.items():
@@ -180,6 +180,24 @@ def engine_checks(engine: Callable[[Assembly], AbstractContextManager[Engine]]) 
     followed = few("sign-sgd", devices={"leave": [[1, 3, "mask"]]})  # its clients keep a replica of the model
     assert same(play(followed, rounds=3, engine=engine), play(followed, rounds=3)), "who leaves must still hear"
     _check_refusals(engine)
+    for aggregation in ({"secure": "none"}, {"secure": "real"}, {"secure": "real", "key_life": "session"}):
+        _check_unicast(engine, aggregation)
+
+
+def _check_unicast(engine: Callable[[Assembly], AbstractContextManager[Engine]], aggregation: dict[str, Any]) -> None:
+    """Check that who was not asked cannot act on what the others heard."""
+    assembly = assemble(few(aggregation=aggregation))
+    with engine(assembly) as started:
+        ready = assembly.ready(started)  # type: ignore[arg-type]
+        ready.enrol(assembly, started)  # type: ignore[arg-type]
+        whole = next(server_round(ready.server, ready.server.init(assembly.start), 1))
+        asked = {client: whole.payloads[client] for client in (1, 2, 3)}
+        request = whole._replace(payloads=asked, take=lambda client, payload: None, fold=None)
+        heard = started.send(request)
+        stranger = started.send(request._replace(payloads={5: b"", 3: b""}, opening=False))
+    assert sorted(heard.sizes) == [1, 2, 3]
+    assert stranger.failures == {5: "client 5 was not asked in this round"}
+    assert list(stranger.sizes) == [3]
 
 
 def _check_refusals(engine: Callable[[Assembly], AbstractContextManager[Engine]]) -> None:

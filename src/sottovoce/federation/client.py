@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -85,13 +86,15 @@ class Clients:
     mean_size: float | None  # the public mean of |D_k|; None: every client counts the same
     policy: Policy | None  # what the clients of a secure run insist on; None: nothing is masked
     memory: State = field(default_factory=dict)
+    _asked: frozenset[int] = frozenset()  # who heard the round's opening
     _heard: Heard | None = None
     _announced: Session | SottovoceError | None = None  # an error: why the last announcement was refused
     _sessions: dict[int, Client | StandingClient] = field(default_factory=dict)
     _marks: dict[int, RoundMark] = field(default_factory=dict)
 
-    def hear(self, round_: int, payload: bytes, *, secure: bool) -> None:
-        """Take in a downlink; every client hears it, also those who are not asked."""
+    def hear(self, round_: int, clients: Iterable[int], payload: bytes, *, secure: bool) -> None:
+        """Take in a round's opening, on behalf of the clients that are asked; nobody else can act on it."""
+        self._asked = frozenset(clients)
         down = payload
         if secure:
             try:
@@ -115,6 +118,12 @@ class Clients:
 
     def step(self, round_: int, phase: str, requests: Mapping[int, bytes]) -> Iterator[tuple[int, Answer]]:
         """Answer a phase for some clients, one at a time: nobody need hold the vectors of two."""
+        strangers = requests.keys() - self._asked
+        refused = [(client, Answer(b"", f"client {client} was not asked in this round")) for client in strangers]
+        heard = {client: payload for client, payload in requests.items() if client not in strangers}
+        return chain(refused, self._step(round_, phase, heard))
+
+    def _step(self, round_: int, phase: str, requests: Mapping[int, bytes]) -> Iterator[tuple[int, Answer]]:
         if phase == "train" and self.policy is not None:
             return self._answers(requests.items(), self._refuse_to_train)
         if phase == "train":

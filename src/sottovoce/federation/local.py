@@ -84,9 +84,8 @@ class LocalEngine:
         """Deliver a request to its clients and bring back what they answer."""
         if not request.payloads:
             return Reply({}, {})
-        if request.opening:  # it is the same for all: each worker hears it once
-            opening = next(iter(request.payloads.values()))
-            self._everyone(("hear", (request.round, opening, request.phase in ANNOUNCING)))
+        if request.opening:
+            self._tell(request)
         failures = self._leavers(request)
         there = {
             client: b"" if request.opening else payload
@@ -178,6 +177,25 @@ class LocalEngine:
         theirs.close()
         self._pipes.append(ours)
 
+    def _tell(self, request: Request) -> None:
+        """Let each worker hear an opening once, on behalf of the asked clients that it may act for."""
+        opening = next(iter(request.payloads.values()))
+        told = list(zip(self._pipes, self._owned(request, request.payloads), strict=True))
+        told = [(pipe, part) for pipe, part in told if part]
+        for pipe, part in told:
+            self._send(pipe, ("hear", (request.round, list(part), opening, request.phase in ANNOUNCING)))
+        for pipe, _ in told:
+            self._receive(pipe)
+
+    def _owned(self, request: Request, payloads: dict[int, bytes]) -> list[dict[int, bytes]]:
+        """Return whom each worker may act for: anyone while training, else the clients whose secrets it keeps."""
+        if request.phase == "train":
+            return [payloads] * len(self._pipes)
+        owned: list[dict[int, bytes]] = [{} for _ in self._pipes]
+        for client, payload in payloads.items():
+            owned[client % len(owned)][client] = payload
+        return owned
+
     def _leavers(self, request: Request) -> dict[int, str]:
         """Return the clients that are gone by this phase, and since when."""
         if not self._dropout.possible or request.phase in ENROLMENT:  # enrolment waits for everyone
@@ -200,10 +218,7 @@ class LocalEngine:
             queue = self._queue(request, requests)
             queues = [queue] * len(self._pipes)
         else:
-            owned: list[dict[int, bytes]] = [{} for _ in self._pipes]
-            for client, payload in requests.items():
-                owned[client % len(owned)][client] = payload
-            queues = [self._queue(request, part) for part in owned]
+            queues = [self._queue(request, part) for part in self._owned(request, requests)]
         for _, answer in self._work(queues):
             yield answer
 

@@ -60,7 +60,8 @@ class Request(NamedTuple):
 
     `take` is called with each answer, once and as it comes, so that no engine need hold a cohort's vectors; an error it
     raises is that client's failure. With a `fold`, an engine may return the answers' sum instead of calling `take`.
-    `opening` requests are the same for all, and heard by all clients, also by those who are not asked.
+    `opening` requests are the same for all clients of the cohort, so that an engine may tell several at once. Nobody
+    else hears them: who and how many are in a cohort is known to the server and to the cohort alone.
     """
 
     round: int

@@ -70,9 +70,9 @@ class Worker:
             memory=memory,
         )
 
-    def hear(self, round_: int, payload: bytes, secure: bool) -> None:
-        """Take in a round's downlink, for all clients."""
-        self._enrolled().hear(round_, payload, secure=secure)
+    def hear(self, round_: int, clients: list[int], payload: bytes, secure: bool) -> None:
+        """Take in a round's opening, for the clients that are asked."""
+        self._enrolled().hear(round_, clients, payload, secure=secure)
         self._sums.clear()
 
     def step(

@@ -83,6 +83,8 @@ def test_plan_tells_costs_without_leaving_a_run(shell: Shell, here: Path) -> Non
 
     assert (costs["scheme"], costs["clients"], costs["rounds"]) == ("fl-std", 20, 6)
     assert costs["bytes_up_total"] == 6 * 10 * costs["bytes_up_per_client_round"]
+    assert costs["seconds_per_round"] is None
+    assert shell("plan", "small.toml", "--measure", "--json").json()["seconds_total"] > 0
     outcome = shell("plan", "small.toml", "--set", "scheme.name=fl-sign")
     assert outcome.code == 0
     assert "bytes_up_per_client_round" in outcome.out and "fl-sign" in outcome.out

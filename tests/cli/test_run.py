@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -29,6 +30,19 @@ def test_a_run_prints_a_table_to_stdout_and_a_line_for_each_evaluation_to_stderr
     assert summary is not None
     assert f"{summary['accuracy_best']:.4f} ({summary['best_round']})" in outcome.out
     assert "fl-std" in outcome.out and "∞" in outcome.out
+    assert re.search(r"best round chosen by +accuracy\n", outcome.out)
+
+
+def test_a_private_run_prints_no_time_and_the_epsilon_to_quote(shell: Shell, here: Path) -> None:
+    private = ["privacy.noise_multiplier=2", "privacy.delta=0.01", "privacy.clip_norm=1", "privacy.accountant=rdp"]
+    outcome = shell("run", "small.toml", "--out", "out", *(word for key in private for word in ("--set", key)))
+
+    assert outcome.code == 0
+    summary = read_summary(here / "out")
+    assert summary is not None
+    assert summary["seconds"] is None
+    assert re.search(r"time +—\n", outcome.out)
+    assert "choosing it looked at all rounds: quote epsilon" in outcome.out
 
 
 def test_json_is_the_summary_and_quiet_is_quiet(shell: Shell, here: Path) -> None:

@@ -180,7 +180,7 @@ def engine_checks(engine: Callable[[Assembly], AbstractContextManager[Engine]]) 
     followed = few("sign-sgd", devices={"leave": [[1, 3, "mask"]]})  # its clients keep a replica of the model
     assert same(play(followed, rounds=3, engine=engine), play(followed, rounds=3)), "who leaves must still hear"
     _check_refusals(engine)
-    for aggregation in ({"secure": "none"}, {"secure": "real"}, {"secure": "real", "key_life": "session"}):
+    for aggregation in ({"secure": "none"}, {"secure": "real"}):
         _check_unicast(engine, aggregation)
 
 

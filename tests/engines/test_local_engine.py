@@ -13,7 +13,7 @@ import pytest
 
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.experiment.build import Assembly
-from sottovoce.experiment.folder import read_rounds
+from sottovoce.experiment.folder import read_operator, read_rounds
 from sottovoce.experiment.plan import plan
 from sottovoce.experiment.run import run
 from sottovoce.federation.local import LocalEngine
@@ -41,7 +41,7 @@ def test_aborted_rounds_are_told_and_charged_only_if_they_reached_the_unmask_req
 
     summary = run(experiment, tmp_path / "run")
 
-    first, second, third = read_rounds(tmp_path / "run")
+    first, second, third = read_operator(tmp_path / "run")
     assert first["reason"] == "round 1: 6 clients signed the survivors, but the threshold is 7; nothing was released"
     assert first["failures"] == dict.fromkeys(("0", "4", "5"), "left before consistency")
     assert second["reason"] == (
@@ -49,6 +49,8 @@ def test_aborted_rounds_are_told_and_charged_only_if_they_reached_the_unmask_req
     )
     assert "reason" not in third
     assert _charged(tmp_path / "run") == [2, 3]
+    first, second, third = read_rounds(tmp_path / "run")
+    assert [record.get("aborted") for record in (first, second, third)] == [True, True, None]
     assert (first["epsilon"], summary["aborted_rounds"]) == (0.0, 2)
     assert summary["epsilon"] == third["epsilon"] > second["epsilon"] > 0
 

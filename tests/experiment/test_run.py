@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from sottovoce.core.errors import InputError, RunError
-from sottovoce.experiment.folder import RunFolder, read_rounds, read_summary
+from sottovoce.experiment.folder import RunFolder, read_operator, read_rounds, read_summary
 from sottovoce.experiment.run import run
 from tests.experiment.small import small
 
@@ -27,6 +27,11 @@ CONTRACT = set(
 def story(path: Path) -> list[dict[str, Any]]:
     """Return the rounds without the one thing that a clock decides."""
     return [{key: value for key, value in record.items() if key != "seconds"} for record in read_rounds(path)]
+
+
+def operator(path: Path) -> list[dict[str, Any]]:
+    """Return what the operator was told, without the one thing that a clock decides."""
+    return [{key: value for key, value in record.items() if key != "seconds"} for record in read_operator(path)]
 
 
 def model(path: Path) -> dict[str, Any]:
@@ -50,7 +55,9 @@ def test_a_run_leaves_the_folder_that_was_promised(tmp_path: Path) -> None:
         "checkpoint",
         "summary.json",
         "model.npz",
+        "model-best.npz",
     }
+    assert not (folder / "operator.jsonl").exists(), "a run that is not private has no secrets of its operator's"
     assert json.loads((folder / "summary.json").read_text()) == summary
     assert set(summary) >= CONTRACT
     rounds = read_rounds(folder)
@@ -101,17 +108,22 @@ def test_a_run_that_is_interrupted_and_resumed_ends_like_an_undisturbed_one(tmp_
 
 
 SCRIPT = """
-import sys
+import json, sys
 sys.path.insert(0, sys.argv[1])
 from tests.experiment.small import small
 from sottovoce.experiment.run import run
-run(small(experiment={"rounds": 40, "checkpoint_every": 3}), sys.argv[2], resume=True)
+often = {"rounds": 40, "checkpoint_every": 3, "evaluate_every": 1}
+run(small(experiment=often, **json.loads(sys.argv[2])), sys.argv[3], resume=True)
 """
+NOISY = {"privacy": {"noise_multiplier": 2.0, "delta": 1e-2, "clip_norm": 0.5, "accountant": "rdp"}}
 
 
-def test_a_run_killed_at_any_moment_and_resumed_ends_like_an_undisturbed_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tables", [{}, NOISY], ids=["plain", "private"])
+def test_a_run_killed_at_any_moment_and_resumed_ends_like_an_undisturbed_one(
+    tmp_path: Path, tables: dict[str, Any]
+) -> None:
     """Kill -9 at many moments, from before the folder exists to the end; the last attempt is left alone."""
-    command = [sys.executable, "-c", SCRIPT, str(Path(__file__).parents[2])]
+    command = [sys.executable, "-c", SCRIPT, str(Path(__file__).parents[2]), json.dumps(tables)]
     began = time.perf_counter()
     subprocess.run([*command, str(tmp_path / "whole")], check=True)
     whole = time.perf_counter() - began
@@ -130,6 +142,10 @@ def test_a_run_killed_at_any_moment_and_resumed_ends_like_an_undisturbed_one(tmp
     assert kills > 0
     assert same_model(tmp_path / "whole", tmp_path / "cut")
     assert story(tmp_path / "whole") == story(tmp_path / "cut")
+    assert operator(tmp_path / "whole") == operator(tmp_path / "cut")
+    assert len(operator(tmp_path / "cut")) == (40 if tables else 0)
+    best = [(tmp_path / name / "model-best.npz").read_bytes() for name in ("whole", "cut")]
+    assert best[0] == best[1]
     assert read_summary(tmp_path / "cut") is not None
 
 

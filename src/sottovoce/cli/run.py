@@ -57,6 +57,7 @@ def _run(
     from sottovoce.experiment.run import run as play
     from sottovoce.report.runs import facts, read_run
     from sottovoce.report.tables import card
+    from sottovoce.report.units import epsilon
 
     experiment = load(file, changes)
     folder = out or default_folder(experiment)
@@ -77,6 +78,13 @@ def _run(
     if as_json:
         put_json(summary)
         return
-    put_tables(card(facts([read_run(folder)])[0]))
+    record = facts([read_run(folder)])[0]
+    drawn = card(record)
+    if record.get("best_round") is not None and record.get("selected_by"):
+        drawn.add_row("best round chosen by", str(record["selected_by"]).replace("_", " "))
+    if record.get("epsilon_best_round") is not None:
+        told = f"{epsilon(record['epsilon_best_round'])} (choosing it looked at all rounds: quote epsilon)"
+        drawn.add_row("epsilon up to the best round", told)
+    put_tables(drawn)
     if not quiet:
         note(f"the run is in {folder}")

@@ -146,9 +146,15 @@ class Assembly:
 
         Guarantee: the account is charged before the sum of the votes is opened.
         """
-        plan = self.vote_plan
-        if plan is None:
+        if self.vote_plan is None:
             return ready
+        vote = self.voting(ready, self.vote_plan)
+        engine.enrol(vote.scheme, vote.setup, vote.coding, private=True, memory={}, policy=vote.policy)
+        election = engine.run(hold_vote(vote.server.with_account(account), self.start))
+        return replace(self.with_importance(ready, election.importance), election=election)
+
+    def voting(self, ready: Ready, plan: PrivacyPlan) -> Ready:
+        """Return the federation as it votes, charged for `plan`; nobody is asked yet. The clients bind its scheme."""
         training = replace(self.training(), local_steps=self.experiment.scheme.public_steps)
         vote = Vote(kept=ready.scheme.length, training=training)
         bound = vote.bind(self.network.dim, seed=self.seeds.public.seed, start=self.start)
@@ -159,18 +165,15 @@ class Assembly:
         setup = setup_message(bound, self.seeds.public)
         aggregator = self._aggregator(coding, policy, plan, setup)
         server = Server(bound, self.cohort, aggregator, self.seeds.server, plan=plan)
-        engine.enrol(vote, setup, coding, private=True, memory={}, policy=policy)
-        election = engine.run(hold_vote(server.with_account(account), self.start))
-        scheme = self._bind(election.importance)
+        return Ready(vote, setup, coding, server, plan, policy)
+
+    def with_importance(self, ready: Ready, importance: Vector) -> Ready:
+        """Return the federation with coordinates chosen by their importance."""
+        scheme = self._bind(importance)
         setup = setup_message(scheme, self.seeds.public)
         aggregator = self._aggregator(ready.coding, ready.policy, ready.plan, setup)
-        return replace(
-            ready,
-            scheme=scheme,
-            setup=setup,
-            server=replace(ready.server, scheme=scheme, aggregator=aggregator),
-            election=election,
-        )
+        server = replace(ready.server, scheme=scheme, aggregator=aggregator)
+        return replace(ready, scheme=scheme, setup=setup, server=server)
 
     def plan(self, clip_norm: float | None = None) -> PrivacyPlan | None:
         """Solve the privacy plan; None if the run is not private."""

@@ -3,8 +3,10 @@
 config.toml       the resolved experiment, complete
 environment.json  what it ran on
 rounds.jsonl      one object a round
-checkpoint/       the newest state, replaced in one step
+operator.jsonl    private runs: what must not be published of each round, in step with rounds.jsonl
+checkpoint/       the newest state, replaced in one step; not to be published either, it counts who was drawn
 model.npz         the final model, one array a tensor
+model-best.npz    the model of the best evaluated round, in the same form
 summary.json      written last: a folder with a summary is a finished run
 """
 
@@ -29,7 +31,7 @@ from sottovoce.core.files import sync_folder
 if TYPE_CHECKING:
     from sottovoce.experiment.config import Experiment
 
-__all__ = ["RunFolder", "read_rounds", "read_summary"]
+__all__ = ["RunFolder", "read_operator", "read_rounds", "read_summary"]
 
 Record = dict[str, Any]
 State = dict[str, NDArray[Any]]
@@ -110,18 +112,38 @@ class RunFolder:
 
     # Rounds.
 
-    def append(self, record: Record) -> None:
-        """Add one round; whole lines only."""
-        with self._full_disk(), (self.path / "rounds.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+    def append(self, record: Record, operator: Record | None = None) -> None:
+        """Add one round; whole lines only. What is for the operator is written first, and so never behind."""
+        if operator is not None:
+            self._add_line("operator.jsonl", operator)
+        self._add_line("rounds.jsonl", record)
 
-    def rewind(self, round_: int) -> list[Record]:
-        """Drop the rounds after the checkpoint: they will be played again, with the same outcome."""
-        records = [record for record in read_rounds(self.path) if record["round"] <= round_]
-        if [record["round"] for record in records] != list(range(1, round_ + 1)):
-            raise RunError(f"{self.path / 'rounds.jsonl'} lacks rounds before the checkpoint of round {round_}")
-        _write(self.path / "rounds.jsonl", "".join(json.dumps(record) + "\n" for record in records))
-        return records
+    def append_vote(self, operator: Record) -> None:
+        """Add the vote before round 1, unless it is there: a resumed run repeats the vote, with the same outcome."""
+        if not read_operator(self.path):
+            self._add_line("operator.jsonl", operator)
+
+    def rewind(self, round_: int, *, private: bool = False) -> tuple[list[Record], list[Record]]:
+        """Drop the rounds after the checkpoint: they will be played again, with the same outcome.
+
+        Returns what is left of `rounds.jsonl` and, for a private run, of `operator.jsonl`, without the vote.
+        """
+        kept = self._rewound("rounds.jsonl", read_rounds(self.path), round_)
+        if not private:
+            return kept, []
+        mine = self._rewound("operator.jsonl", read_operator(self.path), round_)
+        return kept, [record for record in mine if record["round"] > 0]
+
+    def _rewound(self, name: str, records: list[Record], round_: int) -> list[Record]:
+        kept = [record for record in records if record["round"] <= round_]
+        if [record["round"] for record in kept if record["round"] > 0] != list(range(1, round_ + 1)):
+            raise RunError(f"{self.path / name} lacks rounds before the checkpoint of round {round_}")
+        _write(self.path / name, "".join(json.dumps(record) + "\n" for record in kept))
+        return kept
+
+    def _add_line(self, name: str, record: Record) -> None:
+        with self._full_disk(), (self.path / name).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
 
     # Checkpoints.
 
@@ -150,18 +172,40 @@ class RunFolder:
         except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
             raise RunError(f"{path} is damaged ({error}); delete it to start again from round 1") from None
 
-    # The end.
+    # Models.
+
+    def keep_best(self, tensors: State) -> None:
+        """Replace the best round's model in one step.
+
+        It may be ahead of the checkpoint after a kill. The rounds in between are played again, with the same outcome,
+        and end with the same best model.
+        """
+        with self._full_disk():
+            self._save_model("model-best.npz", tensors)
+        sync_folder(self.path)
+
+    def check_best(self, round_: int) -> None:
+        """Raise if the model of the best round before the checkpoint is gone: it cannot be made again."""
+        if not (self.path / "model-best.npz").exists():
+            raise RunError(
+                f"{self.path / 'model-best.npz'} is missing, the model of round {round_}; restore it, or delete "
+                "checkpoint/ to start again from round 1"
+            )
 
     def finish(self, summary: Record, tensors: State) -> None:
         """Write the model, then the summary."""
         with self._full_disk():
-            draft = self.path / "model.npz.new"
-            with draft.open("wb") as file:
-                np.savez(file, allow_pickle=False, **tensors)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self.path / "model.npz")
+            self._save_model("model.npz", tensors)
             _write(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
+
+    def _save_model(self, name: str, tensors: State) -> None:
+        """Write an archive without timestamps: equal models are equal bytes."""
+        draft = self.path / f"{name}.new"
+        with draft.open("wb") as file:
+            np.savez(file, allow_pickle=False, **tensors)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self.path / name)
 
     def _full_disk(self) -> _DiskErrors:
         return _DiskErrors(self.path)
@@ -185,19 +229,28 @@ class _DiskErrors:
 
 def read_rounds(path: Path) -> list[Record]:
     """Return the rounds of a folder; a torn last line, from a kill in the middle of a write, is left out."""
+    return _read_lines(path / "rounds.jsonl")
+
+
+def read_operator(path: Path) -> list[Record]:
+    """Return what a private run told its operator alone, the vote first (as round 0); not to be published."""
+    return _read_lines(path / "operator.jsonl")
+
+
+def _read_lines(path: Path) -> list[Record]:
     try:
-        text = (path / "rounds.jsonl").read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return []
     except (OSError, UnicodeDecodeError) as error:
-        raise RunError(f"{path / 'rounds.jsonl'} cannot be read: {error}") from None
+        raise RunError(f"{path} cannot be read: {error}") from None
     whole, _, _ = text.rpartition("\n")
     try:
         records = [json.loads(line) for line in whole.splitlines() if line]
     except json.JSONDecodeError as error:
-        raise RunError(f"{path / 'rounds.jsonl'} is damaged: {error}") from None
+        raise RunError(f"{path} is damaged: {error}") from None
     if not all(isinstance(record, dict) and isinstance(record.get("round"), int) for record in records):
-        raise RunError(f"{path / 'rounds.jsonl'} is damaged: a line is not the record of a round")
+        raise RunError(f"{path} is damaged: a line is not the record of a round")
     return records
 
 

@@ -1,34 +1,43 @@
-"""Say what a run will cost before it trains: bytes and time of a real round, whose model is thrown away."""
+"""Say what a run will cost before it trains: sizes follow from the configuration, and no client is asked anything.
+
+Time can only be measured. That is done on request, and without opening a private sum: it would be a release that nobody
+charged.
+"""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
+import numpy as np
+
 from sottovoce.experiment.assemble import assemble
 from sottovoce.experiment.build import Assembly, Ready
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.papers import paper_cost
-from sottovoce.experiment.summary import secure_cost
+from sottovoce.experiment.summary import enrolment_cost, secure_cost
+from sottovoce.federation.coding import Terms
+from sottovoce.federation.costs import Costs, costs_of
 from sottovoce.federation.local import LocalEngine
-from sottovoce.federation.round import RoundResult, server_round
-from sottovoce.federation.secure import ENROLMENT
+from sottovoce.federation.sums import mean
+from sottovoce.privacy import PrivacyPlan
+from sottovoce.schemes import State
 
 __all__ = ["plan"]
 
 
-def plan(experiment: Experiment) -> dict[str, Any]:
-    """Return the costs of an experiment; raise what running it would raise."""
+def plan(experiment: Experiment, *, measure: bool = False) -> dict[str, Any]:
+    """Return the costs of an experiment; raise what running it would raise. `measure` also times a round."""
     assembly = assemble(experiment)
     rounds = experiment.experiment.rounds
-    expected = assembly.cohort.expected
     with assembly.engine() as engine:
-        ready = assembly.elect(assembly.ready(engine), engine, _ThrownAway())
-        seconds, first, total = _measure(assembly, ready, engine)
+        ready = assembly.ready(engine)
+        vote = None
+        if assembly.vote_plan is not None:
+            ready, vote = _unvoted(assembly, ready, assembly.vote_plan)
+        costs = costs_of(ready.server, ready.server.init(assembly.start))
+        seconds = _measure(assembly, ready, engine) if measure else None
     bound, privacy = ready.scheme, ready.plan
-    cohort = max(total.cohort, 1)
-    up, down = (round(size / cohort) for size in (total.total.bytes_up, total.total.bytes_down))
-    once_up, once_down = _enrolment(first)
     paper_up, paper_down = paper_cost(bound, assembly.cohort, privacy, rounds)
     return {
         "scheme": bound.name,
@@ -36,26 +45,23 @@ def plan(experiment: Experiment) -> dict[str, Any]:
         "dim": bound.dim,
         "message_length": bound.length,
         "clients": assembly.cohort.clients,
-        "expected_cohort": expected,
+        "expected_cohort": assembly.cohort.expected,
         "rounds": rounds,
         "records_per_client": assembly.partition.sizes._asdict(),
-        "bytes_up_per_client_round": up,
-        "bytes_down_per_client_round": down,
+        "bytes_up_per_client_round": costs.client.up,
+        "bytes_down_per_client_round": costs.client.down,
         "bytes_setup_per_client": len(ready.setup),
-        "bytes_up_per_round": round(up * expected),
-        "bytes_down_per_round": round(down * expected),
-        "bytes_up_total": round((up * rounds + once_up) * expected),
-        "bytes_down_total": round((down * rounds + once_down) * expected),
-        "bytes_per_client_phase": {
-            phase: {"up": round(up / cohort), "down": round(down / cohort)}
-            for phase, (up, down) in total.total.phases.items()
-        },
-        "bytes_enrolment_per_client": {"up": once_up, "down": once_down} if once_down else None,
-        "bytes_vote_up_total": ready.election and ready.election.total.bytes_up,
-        "bytes_vote_down_total": ready.election and ready.election.total.bytes_down,
+        "bytes_up_per_round": costs.round.up,
+        "bytes_down_per_round": costs.round.down,
+        "bytes_up_total": costs.total(rounds).up,
+        "bytes_down_total": costs.total(rounds).down,
+        "bytes_per_client_phase": {phase: sizes._asdict() for phase, sizes in costs.phases.items()},
+        "bytes_enrolment_per_client": enrolment_cost(costs),
+        "bytes_vote_up_total": vote and vote.round.up,
+        "bytes_vote_down_total": vote and vote.round.down,
         "secure_overhead_up_bytes_per_client_round": None,
         "secure_expansion": None,
-        **(secure_cost(ready, total.total.bytes_up, total.total.senders) if experiment.secure == "real" else {}),
+        **(secure_cost(ready, costs.client.up, 1) if experiment.secure == "real" else {}),
         "paper_cost_up_bytes_all_rounds": paper_up,
         "paper_cost_down_bytes_all_rounds": paper_down,
         "secure": experiment.secure,
@@ -68,32 +74,49 @@ def plan(experiment: Experiment) -> dict[str, Any]:
         "privacy": None if privacy is None else privacy.describe(),
         "joules_per_client": None,
         "seconds_per_round": seconds,
-        "seconds_total": seconds * rounds,
+        "seconds_total": seconds and seconds * rounds,
     }
 
 
-class _ThrownAway:
-    """The account of rounds whose outcome nobody sees."""
-
-    def drawn(self, round_: int, commitment: str) -> None:
-        """Record nothing."""
-
-    def charge(self, round_: int) -> None:
-        """Charge nothing."""
+def _unvoted(assembly: Assembly, ready: Ready, privacy: PrivacyPlan) -> tuple[Ready, Costs]:
+    """Return a federation with made-up coordinates in place of elected ones, and what the vote will cost."""
+    server = assembly.voting(ready, privacy).server
+    made_up = np.arange(assembly.network.dim, 0, -1, dtype=np.float32)
+    return assembly.with_importance(ready, made_up), costs_of(server, server.init(assembly.start))
 
 
-def _measure(assembly: Assembly, ready: Ready, engine: LocalEngine) -> tuple[float, RoundResult, RoundResult]:
-    """Play two rounds with real clients, one to warm up; their model is thrown away and nothing is published."""
+def _measure(assembly: Assembly, ready: Ready, engine: LocalEngine) -> float:
+    """Time a round of as many clients as are expected, after one to warm up; the model is thrown away."""
     ready.enrol(assembly, engine)
-    server = ready.server.with_account(_ThrownAway())
-    first = engine.run(server_round(server, server.init(assembly.start), 1))
+    state = _practise(ready, engine, ready.server.init(assembly.start), 1)
     began = time.perf_counter()
-    second = engine.run(server_round(server, first.state, 2))
-    return round(time.perf_counter() - began, 4), first, second
+    _practise(ready, engine, state, 2)
+    return round(time.perf_counter() - began, 4)
 
 
-def _enrolment(first: RoundResult) -> tuple[int, int]:
-    """Return what a client sends and receives once, to enrol for a session of rounds; nothing if keys live a round."""
-    phases = [first.total.phases.get(phase, (0, 0)) for phase in ENROLMENT]
-    up, down = (sum(sizes) for sizes in zip(*phases, strict=True))
-    return round(up / max(first.cohort, 1)), round(down / max(first.cohort, 1))
+class _UnopenedError(Exception):
+    """Ends a private round at the moment at which it would be charged."""
+
+
+def _practise(ready: Ready, engine: LocalEngine, state: State, round_: int) -> State:
+    """Play a round and return the next state. A private sum stays closed: noise of its size is decoded instead."""
+    server, scheme, privacy = ready.server, ready.scheme, ready.plan
+    cohort = list(range(max(1, round(server.cohort.expected))))
+    terms = Terms(len(cohort), float(state.get("clip_norm", 0.0)))
+    seed = scheme.round_seed(round_)
+    down = scheme.downlink(state, seed) + (b"" if privacy is None else terms.pack())
+    rng = np.random.default_rng(round_)
+
+    def charge() -> None:
+        if privacy is not None:
+            raise _UnopenedError
+
+    values = None
+    try:
+        values = engine.run(server.aggregator.collect(round_, cohort, down, terms, charge)).values
+    except _UnopenedError:
+        stddev = 1.0 if privacy is None else privacy.stddev()
+        values = rng.normal(0.0, stddev, scheme.length)
+    if values is None:  # too few answered: there is nothing to decode
+        return state
+    return {**state, **scheme.decode(mean(values, server.cohort.expected), state, seed, rng)}

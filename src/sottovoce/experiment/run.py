@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import os
@@ -16,11 +17,14 @@ from typing import Any
 from sottovoce.experiment.assemble import assemble
 from sottovoce.experiment.build import Assembly, Ready
 from sottovoce.experiment.config import Experiment
-from sottovoce.experiment.folder import Record, RunFolder
-from sottovoce.experiment.summary import summarise
+from sottovoce.experiment.folder import RunFolder
+from sottovoce.experiment.records import Record, Told, best_of, tell, tell_operator
+from sottovoce.experiment.summary import selecting_metric, summarise
+from sottovoce.federation.costs import costs_of
 from sottovoce.federation.local import LocalEngine, cores
 from sottovoce.federation.optimise import model_of
-from sottovoce.federation.round import RoundResult, draws_commitment, server_round
+from sottovoce.federation.round import draws_commitment, server_round
+from sottovoce.federation.vote import VOTE
 from sottovoce.models import choose_trainer, evaluate
 from sottovoce.privacy import Ledger, PrivacyPlan
 from sottovoce.schemes import State
@@ -42,7 +46,9 @@ def run(
     resume: bool = False,
     observe: Observer = lambda record: None,
 ) -> Record:
-    """Run an experiment into a folder and return its summary; `observe` sees each round's record.
+    """Run an experiment into a folder and return its summary.
+
+    `observe` sees each round as the operator may: of a private run also what must not be published (`operator.jsonl`).
 
     A run that was killed goes on from its last checkpoint with `resume=True` and ends with the same model, bit for bit.
     """
@@ -63,39 +69,58 @@ def run(
 
 
 def _play(assembly: Assembly, ready: Ready, engine: LocalEngine, folder: RunFolder, observe: Observer) -> Record:
-    general = assembly.experiment.experiment
+    general, metric = assembly.experiment.experiment, selecting_metric(assembly)
     done, state = folder.restore() or (0, {})
-    records = folder.rewind(done)
-    for record in records:
-        observe(record)
+    records, operator = folder.rewind(done, private=ready.plan is not None)
+    for record, mine in itertools.zip_longest(records, operator, fillvalue=None):
+        observe(Told(record or {}, mine).whole)
+    if best := best_of(records, metric):
+        folder.check_best(best["round"])
     with _ledger(folder, ready.plan, records) as ledger:
         if ledger is not None:
             if done:
                 ledger.check_draws(done, draws_commitment(state))
-            ready = assembly.elect(ready, engine, ledger)
+            ready = _elect(assembly, ready, engine, folder, ledger)
         state = state or ready.server.init(assembly.start)
         ready.enrol(assembly, engine, state if done else None)
         server = ready.server if ledger is None else ready.server.with_account(ledger)
+        costs = costs_of(server, state)
         last = general.rounds if ready.plan is None else ready.plan.rounds
         for round_ in range(done + 1, last + 1):
-            if _no_patience_left(records, general.patience) or (ledger is not None and not ledger.affords(round_)):
+            if _no_patience_left(records, general.patience, metric):
+                break
+            if ledger is not None and not ledger.affords(round_):
                 break
             began = time.perf_counter()
             result = engine.run(server_round(server, state, round_))
-            state = result.state
-            record = _record(round_, result, ledger, ready.plan, time.perf_counter() - began)
+            state, seconds = result.state, time.perf_counter() - began
+            more = _state_of_privacy(round_, state, ledger, ready.plan)
             if round_ % general.evaluate_every == 0 or round_ == last:
-                record |= _evaluate(assembly, engine, state)
-            records.append(record)
-            folder.append(record)
-            observe(record)
+                more |= _evaluate(assembly, engine, state)
+            expected = None if ready.plan is None else costs
+            told = tell(round_, result.cohort, result.total, seconds=seconds, costs=expected, more=more)
+            records.append(told.public)
+            if best_of(records, metric) is told.public:
+                folder.keep_best(assembly.network.layout.views(model_of(state)))
+            folder.append(told.public, told.operator)
+            observe(told.whole)
             if round_ % general.checkpoint_every == 0 or round_ == last:
                 folder.save(round_, state)
         if len(records) % general.checkpoint_every and len(records) != last:
             folder.save(len(records), state)  # stopped between two checkpoints
-        summary = summarise(assembly, ready, records, spent=0 if ledger is None else ledger.spent)
+        summary = summarise(assembly, ready, records, costs, spent=0 if ledger is None else ledger.spent)
         folder.finish(summary, assembly.network.layout.views(model_of(state)))
         return summary
+
+
+def _elect(assembly: Assembly, ready: Ready, engine: LocalEngine, folder: RunFolder, ledger: Ledger) -> Ready:
+    """Let the clients vote, if the coordinates are theirs to choose; who voted is for the operator."""
+    began = time.perf_counter()
+    ready = assembly.elect(ready, engine, ledger)
+    if ready.election is not None:
+        election, seconds = ready.election, time.perf_counter() - began
+        folder.append_vote(tell_operator(VOTE, election.cohort, election.total, seconds))
+    return ready
 
 
 @contextmanager
@@ -106,32 +131,16 @@ def _ledger(folder: RunFolder, plan: PrivacyPlan | None, records: list[Record]) 
         return
     with Ledger.of_server(folder.path / "ledger.jsonl", plan) as ledger:
         # An aborted round released nothing and need not be in the ledger.
-        ledger.check_checkpoint(max((record["round"] for record in records if "reason" not in record), default=0))
+        ledger.check_checkpoint(max((record["round"] for record in records if "aborted" not in record), default=0))
         yield ledger
 
 
-def _record(
-    round_: int, result: RoundResult, ledger: Ledger | None, plan: PrivacyPlan | None, seconds: float
-) -> Record:
-    total = result.total
-    record: Record = {
-        "round": round_,
-        "cohort": result.cohort,
-        "senders": total.senders,
-        "bytes_up": total.bytes_up,
-        "bytes_down": total.bytes_down,
-        "epsilon": None if plan is None or ledger is None else plan.epsilon_after(ledger.spent_after(round_)),
-        "seconds": round(seconds, 4),
-    }
-    if plan is not None and plan.adaptive is not None:
-        record["clip_norm"] = float(result.state["clip_norm"])
-    if len(total.phases) > 1:
-        record["phases"] = {phase: {"up": up, "down": down} for phase, (up, down) in total.phases.items()}
-    if total.failures:
-        record["failures"] = {str(client): reason for client, reason in sorted(total.failures.items())}
-    if total.reason:
-        record["reason"] = total.reason
-    return record
+def _state_of_privacy(round_: int, state: State, ledger: Ledger | None, plan: PrivacyPlan | None) -> Record:
+    """Return epsilon so far and, under adaptive clipping, the next clip norm."""
+    if plan is None or ledger is None:
+        return {"epsilon": None}
+    epsilon = plan.epsilon_after(ledger.spent_after(round_))
+    return {"epsilon": epsilon} | ({} if plan.adaptive is None else {"clip_norm": float(state["clip_norm"])})
 
 
 def _evaluate(assembly: Assembly, engine: LocalEngine, state: State) -> dict[str, float | None]:
@@ -146,9 +155,9 @@ def _evaluate(assembly: Assembly, engine: LocalEngine, state: State) -> dict[str
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
 
 
-def _no_patience_left(records: list[Record], patience: int) -> bool:
+def _no_patience_left(records: list[Record], patience: int, metric: str) -> bool:
     """Tell whether the last `patience` evaluations on held-out data brought no new best."""
-    seen = [record["held_out_accuracy"] for record in records if "held_out_accuracy" in record]
+    seen = [record[f"held_out_{metric}"] for record in records if record.get(f"held_out_{metric}") is not None]
     return patience > 0 and len(seen) > patience and max(seen[-patience:]) <= max(seen[:-patience])
 
 

@@ -27,6 +27,11 @@ LARGEST = 4096.0  # a client value beyond this is a diverged client, not an upda
 class Fold(Protocol):
     """Check and add payloads; frozen and picklable, so that workers can do it where the payload is made."""
 
+    @property
+    def payload_size(self) -> int:
+        """Return the bytes of every payload."""
+        ...
+
     def empty(self) -> Any:
         """Return a fresh accumulator."""
         ...
@@ -56,6 +61,11 @@ class FloatSum:
         """Return the precision that leaves room for every sender at the largest value."""
         return min(40, 62 - math.ceil(math.log2(LARGEST)) - math.ceil(math.log2(max(self.senders, 1))))
 
+    @property
+    def payload_size(self) -> int:
+        """Return the bytes of a frame of float32 values."""
+        return wire.frame_size(self.length)
+
     def empty(self) -> NDArray[np.int64]:
         """Return zeros."""
         return np.zeros(self.length, np.int64)
@@ -82,6 +92,11 @@ class BallotSum:
 
     length: int
 
+    @property
+    def payload_size(self) -> int:
+        """Return the bytes of a packed ballot."""
+        return wire.frame_size(self.length, 1)
+
     def empty(self) -> Tally:
         """Return a tally without votes."""
         return Tally(self.length)
@@ -105,6 +120,11 @@ class WordSum:
 
     length: int
     bits: int
+
+    @property
+    def payload_size(self) -> int:
+        """Return the bytes of a frame of words."""
+        return wire.frame_size(self.length, self.bits)
 
     def empty(self) -> NDArray[np.uint32]:
         """Return zeros."""

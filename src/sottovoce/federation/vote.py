@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import RunError, WireError
 from sottovoce.core.validate import all_finite
 from sottovoce.core.vectors import Vector
+from sottovoce.federation.costs import Costs, costs_of
 from sottovoce.federation.round import Reply, Request, Server, Total, server_round
 from sottovoce.models import LocalTraining, Shard, Trainer, batches
 from sottovoce.privacy.vote import ballot, elected
@@ -28,11 +29,15 @@ VOTE = 0  # the round of the vote
 
 
 class Election(NamedTuple):
-    """Hold the importance that the vote gave each coordinate, 1 or 0, and what the vote cost."""
+    """Hold the importance that the vote gave each coordinate, 1 or 0, and what the vote cost.
+
+    `cohort` and `total` are for the operator; what may be published is `costs`.
+    """
 
     importance: Vector
     cohort: int
     total: Total
+    costs: Costs
 
 
 @final
@@ -83,13 +88,14 @@ class Vote(Scheme):
 
 def hold_vote(server: Server, start: Vector) -> Generator[Request, Reply, Election]:
     """Play the server's side of a vote; `server` has a `Vote` and the plan that the vote is charged for."""
-    result = yield from server_round(server, server.init(start), VOTE)
+    state = server.init(start)
+    result = yield from server_round(server, state, VOTE)
     if "importance" not in result.state:
         raise RunError(
             f"the vote for the coordinates failed: {result.total.reason}; let fewer clients drop out, or lower "
             "[aggregation] threshold"
         )
-    return Election(result.state["importance"], result.cohort, result.total)
+    return Election(result.state["importance"], result.cohort, result.total, costs_of(server, state))
 
 
 @dataclass(frozen=True)

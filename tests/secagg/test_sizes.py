@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from sottovoce.secagg import PHASES, KeyedEntropy, Registrar, StandingClient
-from sottovoce.secagg.graph import choose
 from sottovoce.secagg.sizes import Sizes, enrolment_sizes, round_sizes
 
 from .test_standing import Standing
@@ -31,7 +30,7 @@ def written(sent: dict[str, dict[int, bytes]], received: dict[str, dict[int, byt
         {"clients": 5},
         {"clients": 9, "bits": 32, "length": 1},
         {"clients": 17, "threshold": 12, "colluders": 2},
-        {"clients": 60, "threshold": 55, "neighbours": 24},
+        {"clients": 60, "threshold": 55, "neighbours": 48},
     ],
     ids=str,
 )
@@ -45,8 +44,8 @@ def test_the_phases_of_a_round_take_the_bytes_that_were_told(cohort: Factory, te
     assert written(one.sent, one.received) == {phase: {sizes} for phase, sizes in told.items()}
 
 
-def test_a_sparse_graph_is_among_the_cases() -> None:
-    assert choose(60, 55, 0, 24).neighbours == 24
+def test_a_sparse_graph_is_among_the_cases(cohort: Factory) -> None:
+    assert cohort(60, threshold=55, neighbours=48).session.degree.neighbours == 48
 
 
 @pytest.mark.parametrize("clients", [2, 5, 9])

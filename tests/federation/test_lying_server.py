@@ -167,7 +167,7 @@ def test_a_model_that_comes_after_the_keys_is_not_trained_from() -> None:
         while True:
             reply = hand.send(request)
             if lie and request.phase == "share":
-                hand._worker.hear(1, flip(down), False)
+                hand._worker.hear(1, list(request.payloads), flip(down), False)
             try:
                 request = conversation.send(reply)
             except StopIteration as stop:
@@ -252,7 +252,8 @@ def test_a_session_keeps_secrets_of_the_running_round_only() -> None:
     machines = hand._worker._enrolled()._sessions
     assert all(machine._round is not None for machine in machines.values())
 
-    hand._worker.hear(2, ready.scheme.downlink(state, ready.scheme.round_seed(2)), False)
+    down = ready.scheme.downlink(state, ready.scheme.round_seed(2))
+    hand._worker.hear(2, list(machines), down, False)
 
     assert all(machine._round is None for machine in machines.values())
     with pytest.raises(SecAggError, match="consistency is not next"):

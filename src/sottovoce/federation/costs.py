@@ -6,7 +6,7 @@ secret: whoever knows it knows that sampling was of that size, and the amplifica
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -67,7 +67,7 @@ def costs_of(server: Server, state: State) -> Costs:
     cohort = list(range(max(1, round(expected))))
     aggregator = server.aggregator
     if isinstance(aggregator, Standing):
-        session = replace(aggregator.secure.session(1, cohort), key_life="session")
+        session = aggregator.secure.session(1, cohort)
         enrolment = enrolment_sizes(session, len(announce(session, b"")))
         return Costs(expected, round_sizes(session, down), enrolment)
     if isinstance(aggregator, Secure):

@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test lint wheel-check bench bench-peers clean
+.PHONY: demo test lint mutants wheel-check bench bench-peers clean
 
 demo: $(STAMP)
 	$(BIN)/sottovoce sweep experiments/demo.toml --out runs/demo > /dev/null
@@ -22,6 +22,10 @@ lint: $(STAMP)
 # An empty environment outside the checkout: what a user gets who installs the wheel and nothing else.
 wheel-check:
 	PYTHON=$(PYTHON) .ci/wheel-check
+
+# Break the guarantee on purpose, one way at a time, and see that a test fails; too slow for `make test`.
+mutants: $(STAMP)
+	$(BIN)/python -m tests.mutants
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks

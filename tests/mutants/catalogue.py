@@ -1,0 +1,13 @@
+"""The mutants by name: each would void the guarantee, and every sum, model and epsilon would look as before.
+
+Texts are short, so that an edit nearby does not spoil them. One that no longer occurs exactly once is an error: the
+mutant must follow the code.
+"""
+
+from __future__ import annotations
+
+from tests.mutants import federation, privacy, secagg
+
+__all__ = ["MUTANTS"]
+
+MUTANTS = (*secagg.MUTANTS, *privacy.MUTANTS, *federation.MUTANTS)

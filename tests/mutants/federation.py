@@ -1,0 +1,83 @@
+"""Mutants of the round: whose randomness, when it is charged, how many are enough; and of the wire."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import of
+
+__all__ = ["MUTANTS"]
+
+NOISE_KEYS = "tests/federation/test_noise_keys.py"
+
+MUTANTS = (
+    of(
+        "server-noise-is-client-0s",
+        "what the server makes up is known to a client, and adds to its share",
+        (
+            "federation/coding.py",
+            "self.seeds.server.key(Purpose.NOISE, round_))",
+            "self.seeds.client(0).key(Purpose.NOISE, round_))",
+        ),
+        tests=NOISE_KEYS,
+    ),
+    of(
+        "server-noise-of-every-round",
+        "what the server makes up cancels between two rounds",
+        (
+            "federation/coding.py",
+            "self.seeds.server.key(Purpose.NOISE, round_))",
+            "self.seeds.server.key(Purpose.NOISE))",
+        ),
+        tests=NOISE_KEYS,
+    ),
+    of(
+        "one-signing-key-for-all",
+        "each client signs for the others",
+        ("federation/secure.py", "_signing_key(seeds.client(client))", "_signing_key(seeds.client(0))"),
+        ("federation/secure.py", "_signing_key(streams), entropy", "_signing_key(Seeds(1).client(0)), entropy"),
+        tests=NOISE_KEYS,
+    ),
+    of(
+        "one-seed-for-all-owners",
+        "who knows the public seed knows everyone's secrets",
+        ("core/streams.py", "{self.seed}: {owner}", "{self.seed}"),
+        tests=f"{NOISE_KEYS} tests/core/test_streams.py",
+    ),
+    of(
+        "charged-after-opening",
+        "a killed run has released what it never paid for",
+        (
+            "federation/round.py",
+            "        spend()\n        if reply.folded is not None:",
+            "        if reply.folded is not None:",
+        ),
+        (
+            "federation/round.py",
+            "self.coding.open(fold.total(folded), terms, total.senders, round_)\n",
+            "self.coding.open(fold.total(folded), terms, total.senders, round_)\n        spend()\n",
+        ),
+        tests="tests/federation/test_round.py",
+    ),
+    of(
+        "secure-charged-after-opening",
+        "the same for a secure sum",
+        ("federation/secure.py", 'if phase == "unmask":\n', "if False:\n"),
+        (
+            "federation/secure.py",
+            "                payloads = server.close(phase)\n",
+            "                payloads = server.close(phase)\n            spend()\n",
+        ),
+        tests="tests/federation/test_secure.py::test_every_aggregator_keeps_the_contract",
+    ),
+    of(
+        "sum-of-one-is-opened",
+        "the sum of one vector is that vector",
+        ("federation/quorum.py", "max(needed, 2)", "max(needed, 1)"),
+        tests="tests/federation/test_quorum.py",
+    ),
+    of(
+        "frames-unchecked",
+        "damaged words are added as they come",
+        ("core/wire.py", "if check != _check(bytes(view[:16]), body):", "if False:"),
+        tests="tests/core/test_wire.py",
+    ),
+)

@@ -1,0 +1,137 @@
+"""Mutants of the privacy plan: a client weighs more, noise is less, or what is drawn is not what is charged."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import of
+
+__all__ = ["MUTANTS"]
+
+BLIND = "tests/privacy/test_blind_spots.py"
+
+MUTANTS = (
+    of(
+        "count-bit-of-one",
+        "the count weighs twice what is charged",
+        (
+            "privacy/plan.py",
+            "(0.5 if norm(message) <= clip_norm else -0.5)",
+            "(1.0 if norm(message) <= clip_norm else -1.0)",
+        ),
+        tests=BLIND,
+    ),
+    of(
+        "server-charged-once-less",
+        "epsilon_server is that of m - 1 participations",
+        ("privacy/solver.py", "(own.left(part), most)", "(own.left(part), max(1, most - 1))"),
+        tests=BLIND,
+    ),
+    of(
+        "server-knows-no-noise",
+        "epsilon_server counts the noise of those who may drop out",
+        ("privacy/plan.py", "part=shares.server_part", "part=1.0"),
+        tests="tests/privacy/test_plan.py",
+    ),
+    of(
+        "member-knows-no-noise",
+        "epsilon_member counts the noise that the member made itself",
+        ("privacy/plan.py", "part=shares.member_part", "part=1.0"),
+        tests="tests/privacy/test_plan.py",
+    ),
+    of(
+        "floor-is-free",
+        "small cohorts that are sent home tell who was drawn",
+        ("privacy/solver.py", "floor_slack=_floor_slack(request, shares.cap, shares.floor, rounds)", "floor_slack=0.0"),
+        tests="tests/statistical/test_floor.py",
+    ),
+    of(
+        "over-the-cap-before-the-cut",
+        "others' chances depend on who reached the participation cap",
+        (
+            "privacy/cohort.py",
+            "    if drawn.size > cohort_cap:",
+            "    drawn = drawn[after[drawn] <= max_participations]\n    if drawn.size > cohort_cap:",
+        ),
+        tests=BLIND,
+    ),
+    of(
+        "cut-keeps-the-lowest",
+        "sampling is not the one that is charged",
+        (
+            "privacy/cohort.py",
+            "np.sort(rng.choice(drawn, size=cohort_cap, replace=False))",
+            "drawn[:cohort_cap]",
+        ),
+        tests=BLIND,
+    ),
+    of(
+        "no-reserve-of-delta",
+        "what the Gaussian does not describe is paid by nobody",
+        ("privacy/solver.py", "return request.delta * (1 - RESERVE)", "return request.delta"),
+        tests=f"{BLIND}::test_a_part_of_delta_is_kept_for_what_the_gaussian_does_not_describe",
+    ),
+    of(
+        "ledger-without-fsync",
+        "a power cut forgets what was spent",
+        (
+            "privacy/ledger.py",
+            'self._step("before the sync")\n        os.fsync(self._file.fileno())',
+            'self._step("before the sync")',
+        ),
+        tests=BLIND,
+    ),
+    of(
+        "ledger-folder-unsynced",
+        "a power cut forgets that there was a ledger",
+        ("privacy/ledger.py", "sync_folder(self.path.parent)", "pass"),
+        tests=BLIND,
+    ),
+    of(
+        "noise-of-the-system-is-constant",
+        "everyone knows the noise of a deployment",
+        (
+            "privacy/randomness.py",
+            "cls(os.urandom(KEY_SIZE), repeatable=False)",
+            "cls(bytes(KEY_SIZE), repeatable=False)",
+        ),
+        tests=BLIND,
+    ),
+    of(
+        "noise-repeats-in-a-message",
+        "differences of two stretches of a message are free of noise",
+        (
+            "privacy/sampler.py",
+            "        bits.fill(numbers)",
+            "        if start == 0:\n            bits.fill(numbers)",
+        ),
+        tests=BLIND,
+    ),
+    of(
+        "fixed-cohorts-charged-as-poisson",
+        "a client that takes another's place moves the sum by two norms",
+        ("privacy/events.py", "return 2.0 if", "return 1.0 if"),
+        tests="tests/privacy/test_events.py",
+    ),
+    of(
+        "cutting-is-free",
+        "cohorts above the cap are not sampled as is charged",
+        ("privacy/accountant.py", "return float(event.rounds * binom.sf(", "return float(0 * binom.sf("),
+        tests="tests/privacy/test_accountant.py::test_a_cut_that_hardly_ever_happens_costs_hardly_anything",
+    ),
+    of(
+        "fixed-cap-within-reach",
+        "under fixed-size sampling others' draws depend on who reached the participation cap",
+        ("privacy/participation.py", 'tail = delta if sampling == "poisson"', "tail = delta if sampling"),
+        tests=BLIND,
+    ),
+    of(
+        "clipping-to-twice-the-norm",
+        "a client weighs twice what is charged",
+        ("privacy/path.py", "limit = math.floor(Fraction(radius)", "limit = math.floor(Fraction(2 * radius)"),
+        (
+            "privacy/path.py",
+            "unit if length <= clip_norm else unit * (clip_norm / length)",
+            "unit if length <= 2 * clip_norm else unit * (2 * clip_norm / length)",
+        ),
+        tests="tests/privacy/test_plan.py",
+    ),
+)

@@ -159,6 +159,20 @@ def test_a_key_seals_one_message_and_its_use_is_authenticated(
 
 
 @both
+def test_every_nonce_is_drawn_by_its_client(cohort: Factory, life: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that is restored and seals again under the same key shows nothing only if its nonce is new."""
+    spy = Spy(monkeypatch, "encrypt")
+    played = Transcript(cohort(4), life)
+    played.run(1)
+    played.run(2)
+    nonces = [call[3] for call in spy.calls]
+    drawn = b"".join(draw for entropy in played.entropy.values() for draw in entropy.draws)
+
+    assert len(set(nonces)) == len(nonces) == 24
+    assert all(nonce in drawn for nonce in nonces)
+
+
+@both
 def test_what_is_sealed_opens_for_its_own_use_only(cohort: Factory, life: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spy = Spy(monkeypatch, "encrypt")
     Transcript(cohort(3), life).run(1)

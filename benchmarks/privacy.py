@@ -17,12 +17,12 @@ import numpy as np  # noqa: E402
 
 from benchmarks.table import Row, beside, missed, show  # noqa: E402
 from sottovoce.core import wire  # noqa: E402
-from sottovoce.privacy import distributions  # noqa: E402
+from sottovoce.privacy.accounting import distributions  # noqa: E402
 from sottovoce.privacy.ledger import Ledger  # noqa: E402
-from sottovoce.privacy.plan import PrivacyPlan  # noqa: E402
-from sottovoce.privacy.randomness import Randomness  # noqa: E402
-from sottovoce.privacy.sampler import draw  # noqa: E402
-from sottovoce.privacy.table import Tables, centred_tables, fraction_tables  # noqa: E402
+from sottovoce.privacy.noise.randomness import Randomness  # noqa: E402
+from sottovoce.privacy.noise.sampler import draw  # noqa: E402
+from sottovoce.privacy.noise.table import Tables, centred_tables, fraction_tables  # noqa: E402
+from sottovoce.privacy.plan.plan import PrivacyPlan  # noqa: E402
 
 CNN = 1_663_370
 DRAWS = 4_000_000
@@ -71,8 +71,8 @@ def _protect() -> list[Row]:
     update = (rng.standard_normal(CNN) * 1e-3).astype(np.float32)
     signs = np.where(update < 0, -1, 1).astype(np.int8)
     floats = PrivacyPlan.solve(**PAPERS, noise_multiplier=1.2244, clip_norm=0.61, length=CNN)
-    ballots = PrivacyPlan.solve(**PAPERS, noise_multiplier=1.2244, form="ballots", length=CNN)
-    papers = PrivacyPlan.solve(**PAPERS, noise_multiplier=1.54, form="ballots", grid="papers", length=CNN)
+    ballots = PrivacyPlan.solve(**PAPERS, noise_multiplier=1.2244, form="signs", length=CNN)
+    papers = PrivacyPlan.solve(**PAPERS, noise_multiplier=1.54, form="signs", grid="papers", length=CNN)
 
     def send(plan: PrivacyPlan, message: np.ndarray) -> bytes:
         return wire.pack(plan.protect(message, cohort=100, randomness=Randomness.system()), plan.bits)

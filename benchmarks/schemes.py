@@ -16,7 +16,7 @@ from numpy.typing import NDArray  # noqa: E402
 from benchmarks.table import Row, beside, missed, show  # noqa: E402
 from sottovoce.core import wire  # noqa: E402
 from sottovoce.schemes import Scheme, known, make  # noqa: E402
-from sottovoce.schemes.ballots import Tally, pack_signs  # noqa: E402
+from sottovoce.schemes.packed_signs import Tally, pack_signs  # noqa: E402
 
 DIM = 1_663_370
 HEADER = 64  # what a payload may take besides its values
@@ -155,12 +155,12 @@ def payloads(scheme: Scheme, rng: np.random.Generator) -> tuple[int, int]:
     update = rng.standard_normal(DIM, np.float32)
     seed = scheme.round_seed(2)
     message = scheme.encode(update, seed, rng)
-    if scheme.form == "ballots":
+    if scheme.form == "signs":
         up = wire.frame(message, length=scheme.length, bits=1)
     else:
         up = wire.pack(message)
     state = scheme.init(update)
-    if scheme.form == "ballots":
+    if scheme.form == "signs":
         state = scheme.decode(update, state, seed, rng)  # a first vote, so that there is one to send down
     return len(up), len(scheme.downlink(state, seed))
 

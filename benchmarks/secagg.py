@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from benchmarks.table import Row, beside, missed, show
 from sottovoce.secagg import (
     PHASES,
-    Client,
     KeyedEntropy,
     Registrar,
-    Server,
+    RoundClient,
+    RoundServer,
     Session,
     StandingClient,
     StandingServer,
@@ -130,10 +130,10 @@ def _round(length: int, gone: Collection[int] = ()) -> Costs:
     words = np.random.default_rng(1).integers(0, 1 << BITS, length, dtype=np.uint32)
     clock = _Clock()
     clients = {
-        client: clock(client, lambda client=client, key=key: Client(session, client, key, KeyedEntropy(key)))  # type: ignore[misc]
+        client: clock(client, lambda client=client, key=key: RoundClient(session, client, key, KeyedEntropy(key)))  # type: ignore[misc]
         for client, key in signing.items()
     }
-    server = Server(session)
+    server = RoundServer(session)
     requests: dict[int, bytes] = dict.fromkeys(clients, b"")
     up, down = dict.fromkeys(clients, 0), dict.fromkeys(clients, 0)
     for phase in PHASES:
@@ -152,7 +152,7 @@ def _round(length: int, gone: Collection[int] = ()) -> Costs:
     return Costs(quietest * 1e3, clock.spent["server"] * 1e3, max(up.values()), max(down.values()))
 
 
-def _call(client: Client, phase: str, request: bytes, words: NDArray[np.uint32]) -> Callable[[], bytes]:
+def _call(client: RoundClient, phase: str, request: bytes, words: NDArray[np.uint32]) -> Callable[[], bytes]:
     if phase == "advertise":
         return client.advertise
     if phase == "mask":

@@ -15,7 +15,7 @@ from sottovoce.core.streams import Purpose, Seeds
 from sottovoce.experiment.assemble import assemble
 from sottovoce.experiment.measure import coordinate_importance, measured_clip_norm, public_records
 from sottovoce.experiment.run import run
-from sottovoce.privacy.clipping import unsafe_clip_norm
+from sottovoce.privacy.noise.clipping import unsafe_clip_norm
 from tests.experiment.small import small
 from tests.experiment.test_weights import hospitals
 

@@ -108,7 +108,7 @@ def test_fl_sign_dp_costs_22_bits_a_sign_as_tables_5_5_and_5_6_print(
         length=dim,
         noise_multiplier=sigma,
         accountant="moments",
-        form="ballots",
+        form="signs",
     )
 
     assert paper_cost(scheme, cohort, plan, round_) == pytest.approx((up * 1e3, down * 1e3), rel=1e-5)

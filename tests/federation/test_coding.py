@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from sottovoce.core import wire
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.core.streams import Seeds
-from sottovoce.federation.coding import BallotGrid, Clear, Coding, Grid, Opened, Private, Terms
+from sottovoce.federation.coding import Clear, Coding, FloatGrid, Opened, Private, SignGrid, Terms
 from sottovoce.privacy import PrivacyPlan
-from sottovoce.schemes.ballots import expand, pack_signs
+from sottovoce.schemes.packed_signs import expand, pack_signs
 
 TERMS = Terms(5, 0.5)
 LENGTH = 40
@@ -63,13 +63,13 @@ def test_ballots_add_up_exactly_in_the_clear_and_on_the_grid(clients: int, lengt
     sent = ballots(clients, length)
     truth = np.sum([expand(ballot, length) for ballot in sent], axis=0, dtype=np.int64)
 
-    for coding in (Clear("ballots", length, 20), BallotGrid(length, 20)):
+    for coding in (Clear("signs", length, 20), SignGrid(length, 20)):
         assert np.array_equal(summed(coding, sent).values, truth)
 
 
 @pytest.mark.parametrize("senders", [1, 2, 3, 100, 127, 128])
 def test_ballot_words_hold_the_largest_count_and_no_more(senders: int) -> None:
-    bits = BallotGrid(LENGTH, senders).bits
+    bits = SignGrid(LENGTH, senders).bits
 
     assert 2 ** (bits - 1) <= senders < 2**bits
 
@@ -77,14 +77,14 @@ def test_ballot_words_hold_the_largest_count_and_no_more(senders: int) -> None:
 def test_every_vote_the_same_way_does_not_wrap() -> None:
     ones = pack_signs(np.ones(LENGTH, np.float32), np.random.default_rng(0))
 
-    assert (summed(BallotGrid(LENGTH, 31), [ones] * 31).values == 31).all()
-    assert (summed(BallotGrid(LENGTH, 32), [ones] * 32).values == 32).all()
+    assert (summed(SignGrid(LENGTH, 31), [ones] * 31).values == 31).all()
+    assert (summed(SignGrid(LENGTH, 32), [ones] * 32).values == 32).all()
 
 
 @given(clients=st.integers(1, 30), largest=st.floats(1e-3, 1e3))
 def test_a_grid_sum_is_within_half_a_step_a_client(clients: int, largest: float) -> None:
     sent = messages(clients, largest=largest * 0.999)
-    grid = Grid(LENGTH, 30, largest)
+    grid = FloatGrid(LENGTH, 30, largest)
 
     error = np.abs(summed(grid, sent).values - sent.sum(axis=0, dtype=np.float64))
 
@@ -93,7 +93,7 @@ def test_a_grid_sum_is_within_half_a_step_a_client(clients: int, largest: float)
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_full_cohort_at_the_largest_value_does_not_wrap(sign: int) -> None:
-    grid = Grid(LENGTH, 1000, 4.0)
+    grid = FloatGrid(LENGTH, 1000, 4.0)
 
     total = summed(grid, [np.full(LENGTH, sign * 4.0, np.float32)] * 1000).values
 
@@ -106,12 +106,12 @@ def test_a_value_outside_the_grid_is_refused_with_a_way_out(bad: float) -> None:
     message[3] = bad
 
     with pytest.raises(RunError, match=r"outside the secure sum's range of 4; raise \[aggregation\] largest"):
-        Grid(LENGTH, 10, 4.0).words(message, TERMS, 1, 0)
+        FloatGrid(LENGTH, 10, 4.0).words(message, TERMS, 1, 0)
 
 
 def test_grid_words_are_what_travels() -> None:
     message = messages(1)[0]
-    for coding in (Grid(LENGTH, 10, 4.0), Private(plan(), Seeds(1))):
+    for coding in (FloatGrid(LENGTH, 10, 4.0), Private(plan(), Seeds(1))):
         sent = wire.unpack(coding.payload(message, TERMS, 1, 0), length=LENGTH, bits=coding.bits)
 
         assert np.array_equal(sent, coding.words(message, TERMS, 1, 0))
@@ -142,7 +142,7 @@ def test_private_words_depend_on_round_and_client_and_repeat_for_both() -> None:
 
 def test_private_ballots_travel_in_few_bits_and_come_back_as_a_sum_of_signs() -> None:
     """Stray at most 7 standard deviations, as above."""
-    private = Private(plan(form="ballots", clip_norm=0.0), Seeds(1))
+    private = Private(plan(form="signs", clip_norm=0.0), Seeds(1))
     sent = ballots(5)
     truth = np.sum([expand(ballot, LENGTH) for ballot in sent], axis=0)
 

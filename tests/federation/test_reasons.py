@@ -10,10 +10,10 @@ import pytest
 from sottovoce.core import wire
 from sottovoce.core.errors import SottovoceError
 from sottovoce.core.validate import all_finite
-from sottovoce.federation.coding import Grid, Terms
+from sottovoce.federation.coding import FloatGrid, Terms
 from sottovoce.federation.sums import FloatSum
-from sottovoce.privacy.clipping import norm
-from sottovoce.schemes.ballots import pack_signs
+from sottovoce.privacy.noise.clipping import norm
+from sottovoce.schemes.packed_signs import pack_signs
 
 TERMS = Terms(2, 1.0)
 
@@ -29,7 +29,7 @@ def _float_sum(values: np.ndarray) -> None:
         lambda values: all_finite("importance", values),
         lambda values: norm(values),
         lambda values: pack_signs(values, np.random.default_rng(0)),
-        lambda values: Grid(len(values), 2, 4.0).words(values, TERMS, 1, 0),
+        lambda values: FloatGrid(len(values), 2, 4.0).words(values, TERMS, 1, 0),
         _float_sum,
     ],
     ids=["finite", "norm", "signs", "grid", "sum"],
@@ -51,7 +51,7 @@ def test_two_updates_that_are_refused_for_one_reason_are_refused_in_the_same_wor
 @pytest.mark.parametrize("largest", [5.0, 77.0])
 def test_how_far_a_value_is_out_of_range_is_not_told(largest: float) -> None:
     with pytest.raises(SottovoceError) as caught:
-        Grid(3, 2, 4.0).words(np.array([0, largest, 0], np.float32), TERMS, 1, 0)
+        FloatGrid(3, 2, 4.0).words(np.array([0, largest, 0], np.float32), TERMS, 1, 0)
     assert f"{largest:g}" not in str(caught.value)
 
     with pytest.raises(SottovoceError) as caught:

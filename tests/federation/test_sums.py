@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from sottovoce.core import wire
 from sottovoce.core.errors import RunError, WireError
-from sottovoce.federation.sums import BallotSum, FloatSum, Fold, WordSum
-from sottovoce.schemes.ballots import expand, pack_signs
+from sottovoce.federation.sums import FloatSum, Fold, SignSum, WordSum
+from sottovoce.schemes.packed_signs import expand, pack_signs
 
 
 def floats(seed: int, length: int) -> np.ndarray:
@@ -68,7 +68,7 @@ def test_no_number_of_senders_can_overflow() -> None:
 def test_ballots_add_up_to_the_sum_of_signs(clients: int, length: int) -> None:
     ballots = [pack_signs(floats(seed, length), np.random.default_rng(seed)) for seed in range(clients)]
 
-    total = folded(BallotSum(length), [wire.frame(ballot, length=length, bits=1) for ballot in ballots])
+    total = folded(SignSum(length), [wire.frame(ballot, length=length, bits=1) for ballot in ballots])
 
     assert np.array_equal(total, np.sum([expand(ballot, length) for ballot in ballots], axis=0, dtype=np.int32))
 
@@ -82,7 +82,7 @@ def test_words_add_up_modulo_their_width(bits: int, clients: int) -> None:
     assert np.array_equal(total, words.sum(axis=0) % (1 << bits))
 
 
-@pytest.mark.parametrize("fold", [FloatSum(8, 5), BallotSum(8), WordSum(8, 13)])
+@pytest.mark.parametrize("fold", [FloatSum(8, 5), SignSum(8), WordSum(8, 13)])
 def test_a_payload_of_another_kind_or_size_is_refused(fold: Fold) -> None:
     for payload in (b"", b"hello", wire.pack(np.ones(9, np.float32)), wire.pack(np.ones(8, np.uint32), bits=7)):
         with pytest.raises(WireError):

@@ -15,7 +15,7 @@ from sottovoce.federation.cohort import Cohort
 from sottovoce.federation.round import LEFT, Direct, Request, Server
 from sottovoce.federation.vote import VOTE, Vote, hold_vote
 from sottovoce.models import LocalTraining, Shard
-from sottovoce.privacy.vote import vote_plan
+from sottovoce.privacy.plan.vote import vote_plan
 from sottovoce.schemes import importance
 from tests.federation.driven import Book, drive, sending
 

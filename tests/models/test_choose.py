@@ -27,7 +27,7 @@ def test_the_choice_is_told_with_its_reason_and_is_the_one_that_is_made(monkeypa
     assert choose_trainer(LOGISTIC, LocalTraining(), "torch") == ("torch", "the experiment asks for it")
     assert "device is 'cuda'" in choose_trainer(LOGISTIC, LocalTraining(), "auto", "cuda").reason
     assert choose_trainer(LOGISTIC, adam) == ("torch", "the fast trainer knows plain SGD, not optimizer 'adam'")
-    assert "Dropout" in choose_trainer(HOSPITAL, LocalTraining()).reason
+    assert "DropoutLayer" in choose_trainer(HOSPITAL, LocalTraining()).reason
 
     monkeypatch.setattr("sottovoce.models.fast.unavailable", lambda: "the processor has no AVX2 and FMA")
 
@@ -36,7 +36,7 @@ def test_the_choice_is_told_with_its_reason_and_is_the_one_that_is_made(monkeypa
 
 
 def test_fast_says_what_it_cannot_do() -> None:
-    with pytest.raises(InputError, match="Dropout"):
+    with pytest.raises(InputError, match="DropoutLayer"):
         make_trainer(HOSPITAL, LocalTraining(), "fast")
     with pytest.raises(InputError, match="runs on device 'cpu', got 'cuda'"):
         make_trainer(LOGISTIC, LocalTraining(), "fast", "cuda")

@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from sottovoce.core.errors import DataError, InputError
 from sottovoce.models import fast
 from sottovoce.models.fast import FastTrainer, unsupported
-from sottovoce.models.network import Conv2d, Dropout, Flatten, Layer, Linear, MaxPool, Network
+from sottovoce.models.network import Conv2d, DropoutLayer, Flatten, Layer, Linear, MaxPool, Network
 from sottovoce.models.torch_trainer import TorchTrainer
 from sottovoce.models.trainer import LocalTraining, Shard, batches
 from sottovoce.models.zoo import network as zoo
@@ -493,7 +493,7 @@ def test_bytes_and_the_same_numbers_as_floats_give_the_same_bits() -> None:
 @pytest.mark.parametrize(
     ("layers", "reason"),
     [
-        ((Flatten(), Dropout(0.5), Linear(3, relu=False)), r"layer 1 \(Dropout\)"),
+        ((Flatten(), DropoutLayer(0.5), Linear(3, relu=False)), r"layer 1 \(DropoutLayer\)"),
         ((Conv2d(4, 3, stride=2), Flatten(), Linear(3, relu=False)), r"layer 0 \(Conv2d\): .* stride 1, not 2"),
         ((MaxPool(2), Flatten(), Linear(3, relu=False)), r"layer 0 \(MaxPool\)"),
         ((Conv2d(4, 3), MaxPool(3), Flatten(), Linear(3, relu=False)), r"layer 1 \(MaxPool\)"),

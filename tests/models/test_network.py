@@ -13,7 +13,7 @@ from sottovoce.core.errors import InputError
 from sottovoce.models.network import (
     Conv1d,
     Conv2d,
-    Dropout,
+    DropoutLayer,
     Embedding,
     Flatten,
     GlobalAveragePool,
@@ -117,7 +117,7 @@ def test_one_stream_gives_one_start() -> None:
 
 @given(rate=st.floats(0, 0.9), seed=st.integers(0, 2**32))
 def test_dropout_keeps_the_mean(rate: float, seed: int) -> None:
-    factors = Dropout(rate).factors(40, (50, 2), np.random.default_rng(seed))
+    factors = DropoutLayer(rate).factors(40, (50, 2), np.random.default_rng(seed))
 
     assert factors.dtype == np.float32
     assert set(np.unique(factors)) <= {np.float32(0), np.float32(1 / (1 - rate))}

@@ -16,7 +16,7 @@ from sottovoce.models import LocalTraining, Shard, batches, evaluate, network
 from sottovoce.models.network import (
     Conv1d,
     Conv2d,
-    Dropout,
+    DropoutLayer,
     Embedding,
     Flatten,
     GlobalAveragePool,
@@ -41,7 +41,7 @@ NETWORKS = [
     Network("padded", (Embedding(9, 4), Conv1d(5, 4, padding="same", relu=False), Lstm(4), LAST), (6,), 3),
 ]
 each_network = pytest.mark.parametrize("net", NETWORKS, ids=lambda net: net.name)
-DROPPING = Network("dropping", (Linear(16), Dropout(0.5), Linear(16), Dropout(0.2), LAST), (5,), 3)
+DROPPING = Network("dropping", (Linear(16), DropoutLayer(0.5), Linear(16), DropoutLayer(0.2), LAST), (5,), 3)
 PLAIN = LocalTraining(local_steps=4, batch_size=6, client_lr=0.1)
 TRAININGS = [PLAIN, replace(PLAIN, momentum=0.9), replace(PLAIN, optimizer="adam", client_lr=0.01)]
 each_training = pytest.mark.parametrize("training", TRAININGS, ids=["sgd", "momentum", "adam"])
@@ -279,7 +279,7 @@ def test_units_drop_out_in_training_only() -> None:
 
 
 def test_dropout_silences_the_units_that_were_drawn() -> None:
-    net = Network("one", (Linear(4, relu=False), Dropout(0.5), Linear(1, relu=False)), (1,), 2, 1, "bce")
+    net = Network("one", (Linear(4, relu=False), DropoutLayer(0.5), Linear(1, relu=False)), (1,), 2, 1, "bce")
     params = np.ones(net.dim, np.float32)
     rng = default_rng(16)
     list(batches(1, replace(PLAIN, local_steps=1), rng))

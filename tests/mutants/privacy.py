@@ -13,7 +13,7 @@ MUTANTS = (
         "count-bit-of-one",
         "the count weighs twice what is charged",
         (
-            "privacy/plan.py",
+            "privacy/plan/plan.py",
             "(0.5 if norm(message) <= clip_norm else -0.5)",
             "(1.0 if norm(message) <= clip_norm else -1.0)",
         ),
@@ -22,32 +22,36 @@ MUTANTS = (
     of(
         "server-charged-once-less",
         "epsilon_server is that of m - 1 participations",
-        ("privacy/solver.py", "(own.left(part), most)", "(own.left(part), max(1, most - 1))"),
+        ("privacy/plan/solver.py", "(own.left(part), most)", "(own.left(part), max(1, most - 1))"),
         tests=BLIND,
     ),
     of(
         "server-knows-no-noise",
         "epsilon_server counts the noise of those who may drop out",
-        ("privacy/plan.py", "part=shares.server_part", "part=1.0"),
+        ("privacy/plan/plan.py", "part=shares.server_part", "part=1.0"),
         tests="tests/privacy/test_plan.py",
     ),
     of(
         "member-knows-no-noise",
         "epsilon_member counts the noise that the member made itself",
-        ("privacy/plan.py", "part=shares.member_part", "part=1.0"),
+        ("privacy/plan/plan.py", "part=shares.member_part", "part=1.0"),
         tests="tests/privacy/test_plan.py",
     ),
     of(
         "floor-is-free",
         "small cohorts that are sent home tell who was drawn",
-        ("privacy/solver.py", "floor_slack=_floor_slack(request, shares.cap, shares.floor, rounds)", "floor_slack=0.0"),
+        (
+            "privacy/plan/solver.py",
+            "floor_slack=_floor_slack(request, shares.cap, shares.floor, rounds)",
+            "floor_slack=0.0",
+        ),
         tests="tests/statistical/test_floor.py",
     ),
     of(
         "over-the-cap-before-the-cut",
         "others' chances depend on who reached the participation cap",
         (
-            "privacy/cohort.py",
+            "privacy/plan/cohort.py",
             "    if drawn.size > cohort_cap:",
             "    drawn = drawn[after[drawn] <= max_participations]\n    if drawn.size > cohort_cap:",
         ),
@@ -57,7 +61,7 @@ MUTANTS = (
         "cut-keeps-the-lowest",
         "sampling is not the one that is charged",
         (
-            "privacy/cohort.py",
+            "privacy/plan/cohort.py",
             "np.sort(rng.choice(drawn, size=cohort_cap, replace=False))",
             "drawn[:cohort_cap]",
         ),
@@ -66,7 +70,7 @@ MUTANTS = (
     of(
         "no-reserve-of-delta",
         "what the Gaussian does not describe is paid by nobody",
-        ("privacy/solver.py", "return request.delta * (1 - RESERVE)", "return request.delta"),
+        ("privacy/plan/solver.py", "return request.delta * (1 - RESERVE)", "return request.delta"),
         tests=f"{BLIND}::test_a_part_of_delta_is_kept_for_what_the_gaussian_does_not_describe",
     ),
     of(
@@ -89,7 +93,7 @@ MUTANTS = (
         "noise-of-the-system-is-constant",
         "everyone knows the noise of a deployment",
         (
-            "privacy/randomness.py",
+            "privacy/noise/randomness.py",
             "cls(os.urandom(KEY_SIZE), repeatable=False)",
             "cls(bytes(KEY_SIZE), repeatable=False)",
         ),
@@ -99,7 +103,7 @@ MUTANTS = (
         "noise-repeats-in-a-message",
         "differences of two stretches of a message are free of noise",
         (
-            "privacy/sampler.py",
+            "privacy/noise/sampler.py",
             "        bits.fill(numbers)",
             "        if start == 0:\n            bits.fill(numbers)",
         ),
@@ -108,27 +112,27 @@ MUTANTS = (
     of(
         "fixed-cohorts-charged-as-poisson",
         "a client that takes another's place moves the sum by two norms",
-        ("privacy/events.py", "return 2.0 if", "return 1.0 if"),
+        ("privacy/accounting/events.py", "return 2.0 if", "return 1.0 if"),
         tests="tests/privacy/test_events.py",
     ),
     of(
         "cutting-is-free",
         "cohorts above the cap are not sampled as is charged",
-        ("privacy/accountant.py", "return float(event.rounds * binom.sf(", "return float(0 * binom.sf("),
+        ("privacy/accounting/accountant.py", "return float(event.rounds * binom.sf(", "return float(0 * binom.sf("),
         tests="tests/privacy/test_accountant.py::test_a_cut_that_hardly_ever_happens_costs_hardly_anything",
     ),
     of(
         "fixed-cap-within-reach",
         "under fixed-size sampling others' draws depend on who reached the participation cap",
-        ("privacy/participation.py", 'tail = delta if sampling == "poisson"', "tail = delta if sampling"),
+        ("privacy/accounting/participation.py", 'tail = delta if sampling == "poisson"', "tail = delta if sampling"),
         tests=BLIND,
     ),
     of(
         "clipping-to-twice-the-norm",
         "a client weighs twice what is charged",
-        ("privacy/path.py", "limit = math.floor(Fraction(radius)", "limit = math.floor(Fraction(2 * radius)"),
+        ("privacy/noise/path.py", "limit = math.floor(Fraction(radius)", "limit = math.floor(Fraction(2 * radius)"),
         (
-            "privacy/path.py",
+            "privacy/noise/path.py",
             "unit if length <= clip_norm else unit * (clip_norm / length)",
             "unit if length <= 2 * clip_norm else unit * (2 * clip_norm / length)",
         ),

@@ -151,7 +151,7 @@ MUTANTS = (
         "pair-mask-repeats",
         "two rounds of a standing client differ by their words alone",
         (
-            "secagg/terms.py",
+            "secagg/rules.py",
             "session.clients[max(one, other)]\n",
             "session.clients[max(one, other)]\n    return primitives.derive(secret, salt=b'', info=b'')\n",
         ),

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sottovoce.core.errors import InputError, PrivacyError
-from sottovoce.privacy import accountant as accounts
-from sottovoce.privacy.calculator import calculate, curve
-from sottovoce.privacy.events import ACCOUNTANTS, Event
-from sottovoce.privacy.participation import participation_cap
+from sottovoce.privacy.accounting import accountant as accounts
+from sottovoce.privacy.accounting.calculator import calculate, curve
+from sottovoce.privacy.accounting.events import ACCOUNTANTS, Event
+from sottovoce.privacy.accounting.participation import participation_cap
 
 PAPERS = {"sample_rate": 1 / 60, "rounds": 200, "delta": 1e-5}
 

@@ -12,12 +12,12 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom, chisquare, norm
 
-from sottovoce.privacy import accountant
-from sottovoce.privacy.cohort import draw_cohort
-from sottovoce.privacy.events import Event
+from sottovoce.privacy.accounting import accountant
+from sottovoce.privacy.accounting.events import Event
 from sottovoce.privacy.ledger import Ledger
-from sottovoce.privacy.plan import PrivacyPlan
-from sottovoce.privacy.randomness import Randomness
+from sottovoce.privacy.noise.randomness import Randomness
+from sottovoce.privacy.plan.cohort import draw_cohort
+from sottovoce.privacy.plan.plan import PrivacyPlan
 
 FALSE_ALARM = 1e-6
 SMALL: dict[str, Any] = {

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from sottovoce.core.errors import InputError
-from sottovoce.privacy.cohort import Cohort, draw_cohort
-from sottovoce.privacy.plan import PrivacyPlan
+from sottovoce.privacy.plan.cohort import Drawn, draw_cohort
+from sottovoce.privacy.plan.plan import PrivacyPlan
 
 KEYS: dict[str, Any] = {"sample_rate": 0.1, "size": 10, "cohort_cap": 100, "max_participations": 1000}
 
 
-def rounds(count: int, **keys: Any) -> list[Cohort]:
+def rounds(count: int, **keys: Any) -> list[Drawn]:
     rng = np.random.default_rng(5)
     draws = np.zeros(100, np.int32)
     cohorts = []

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from sottovoce.core.errors import InputError
-from sottovoce.privacy.events import Event
+from sottovoce.privacy.accounting.events import Event
 
 POINTS = np.linspace(-18, 20, 8001)
 WIDTH = POINTS[1] - POINTS[0]

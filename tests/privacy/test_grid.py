@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sottovoce.core.errors import InputError, PrivacyError, RunError
-from sottovoce.privacy.grid import COARSEST, FINEST, FINEST_SHARE, TAIL, solve_grid
-from sottovoce.privacy.lattice import ROUNDING
-from sottovoce.privacy.shares import Shares
+from sottovoce.privacy.noise.grid import COARSEST, FINEST, FINEST_SHARE, TAIL, solve_grid
+from sottovoce.privacy.noise.lattice import ROUNDING
+from sottovoce.privacy.plan.shares import Shares
 
 CNN = 1_663_370
 
@@ -27,11 +27,11 @@ def test_floats_take_at_most_thirteen_bits_at_the_papers_cohort(z: float, length
 
 @pytest.mark.parametrize("z", [1.2244, 1.54])
 def test_signs_take_ten_bits_at_the_papers_cohort(z: float) -> None:
-    assert solve_grid(noise_multiplier=z, shares=everyone(177), length=CNN, form="ballots").bits == 10
+    assert solve_grid(noise_multiplier=z, shares=everyone(177), length=CNN, form="signs").bits == 10
 
 
 def test_the_papers_own_grid_for_signs_takes_sixteen_bits_and_a_client_std_of_199() -> None:
-    grid = solve_grid(noise_multiplier=1.54, shares=everyone(100), length=CNN, form="ballots", step_one=True)
+    grid = solve_grid(noise_multiplier=1.54, shares=everyone(100), length=CNN, form="signs", step_one=True)
 
     assert grid.bits == 16
     assert math.sqrt(grid.variance / 100) == pytest.approx(198.6, abs=0.1)
@@ -41,7 +41,7 @@ def test_secure_aggregation_with_dropouts_keeps_the_bits() -> None:
     shares = Shares(threshold=2 / 3, colluders=3, floor=60, cap=177)
 
     assert solve_grid(noise_multiplier=1.2244, shares=shares, length=CNN).bits == 13
-    assert solve_grid(noise_multiplier=1.2244, shares=shares, length=CNN, form="ballots").bits == 10
+    assert solve_grid(noise_multiplier=1.2244, shares=shares, length=CNN, form="signs").bits == 10
 
 
 @settings(max_examples=60, deadline=None)
@@ -49,12 +49,12 @@ def test_secure_aggregation_with_dropouts_keeps_the_bits() -> None:
     z=st.floats(0.3, 30),
     cap=st.integers(1, 400),
     length=st.integers(1, 2_000_000),
-    form=st.sampled_from(["floats", "ballots"]),
+    form=st.sampled_from(["floats", "signs"]),
 )
 def test_no_solved_grid_can_wrap_or_lose_its_noise(z: float, cap: int, length: int, form: str) -> None:
     grid = solve_grid(noise_multiplier=z, shares=everyone(cap), length=length, form=form)
 
-    largest = grid.radius / math.sqrt(length) if form == "ballots" else grid.radius
+    largest = grid.radius / math.sqrt(length) if form == "signs" else grid.radius
     assert cap * largest + TAIL * math.sqrt(grid.variance) < 2 ** (grid.bits - 1)
     assert math.sqrt(grid.variance - ROUNDING**2) / grid.radius == pytest.approx(z)
     assert grid.wrap_probability < 1e-24

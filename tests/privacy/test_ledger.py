@@ -13,7 +13,7 @@ import pytest
 
 from sottovoce.core.errors import PrivacyError
 from sottovoce.privacy.ledger import Ledger, verify
-from sottovoce.privacy.plan import PrivacyPlan
+from sottovoce.privacy.plan.plan import PrivacyPlan
 
 DIGEST = "ab" * 32
 STEPS = ["before the write", "within the line", "before the sync", "after the sync"]

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sottovoce.core.errors import InputError
-from sottovoce.privacy.clipping import Adaptive, clip, norm, public_clip_norm
-from sottovoce.privacy.mechanisms import Laplace, Staircase
-from sottovoce.privacy.vote import ballot, elected, vote_plan
+from sottovoce.privacy.noise.clipping import Adaptive, clip, norm, public_clip_norm
+from sottovoce.privacy.noise.mechanisms import Laplace, Staircase
+from sottovoce.privacy.plan.vote import elected, marks, vote_plan
 
 
 @given(epsilon=st.floats(0.05, 8))
@@ -86,11 +86,11 @@ def test_adaptive_clipping_stands_still_at_its_quantile() -> None:
 
 
 def test_a_vote_marks_the_largest_and_costs_one_round() -> None:
-    marks = ballot(np.array([0.1, -5, 3, 0], np.float32), 2)
+    marked = marks(np.array([0.1, -5, 3, 0], np.float32), 2)
     keys = {"clients": 100, "sample_rate": 0.2, "delta": 1e-3, "length": 400, "accountant": "rdp"}
     plan, spent = vote_plan(kept=2, noise_multiplier=3.0, **keys)
 
-    assert marks.tolist() == [0, 1, 1, 0]
-    assert norm(marks) == pytest.approx(plan.request.clip_norm)
+    assert marked.tolist() == [0, 1, 1, 0]
+    assert norm(marked) == pytest.approx(plan.request.clip_norm)
     assert elected(np.array([1.0, 9.0, -3.0, 5.0], np.float32), 2).tolist() == [1, 3]
     assert [(event.rounds, event.noise_multiplier) for event in spent] == [(1, 3.0)]

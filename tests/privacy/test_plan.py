@@ -14,10 +14,10 @@ from hypothesis.extra import numpy as hnp
 
 from sottovoce.core.errors import InputError, PrivacyError, RunError, SottovoceError
 from sottovoce.core.streams import Purpose, Streams
-from sottovoce.privacy import path
-from sottovoce.privacy.path import ballot_centre
-from sottovoce.privacy.plan import PrivacyPlan
-from sottovoce.privacy.randomness import Randomness
+from sottovoce.privacy.noise import path
+from sottovoce.privacy.noise.path import sign_centre
+from sottovoce.privacy.noise.randomness import Randomness
+from sottovoce.privacy.plan.plan import PrivacyPlan
 
 # The moments accountant is the quick one; what is tested here does not depend on which.
 SMALL: dict[str, Any] = {
@@ -123,7 +123,7 @@ def test_a_short_message_is_rounded_and_not_scaled() -> None:
 
 @given(radius=st.floats(1, 2000), length=st.integers(1, 2_000_000))
 def test_signs_are_never_longer_than_the_radius(radius: float, length: int) -> None:
-    centre = ballot_centre(radius, length)
+    centre = sign_centre(radius, length)
 
     assert centre * centre * length <= Fraction(radius) ** 2
     assert float(centre) == pytest.approx(min(1.0, radius / math.sqrt(length)))
@@ -144,7 +144,7 @@ def test_a_zero_message_is_sent_as_noise() -> None:
 
 @pytest.mark.parametrize("grid", ["solved", "papers"])
 def test_signs_come_back_as_their_sum_plus_noise(grid: str) -> None:
-    solved = plan(form="ballots", length=4096, clip_norm=0.0, grid=grid)
+    solved = plan(form="signs", length=4096, clip_norm=0.0, grid=grid)
     signs = np.where(np.arange(4096) % 3 == 0, -1, 1).astype(np.int8)
 
     words = [solved.protect(signs, cohort=30, randomness=noise(1, k)) for k in range(30)]
@@ -158,7 +158,7 @@ def test_signs_come_back_as_their_sum_plus_noise(grid: str) -> None:
 
 def test_a_ballot_with_a_zero_is_refused() -> None:
     with pytest.raises(InputError, match="must be \\+1 or -1"):
-        plan(form="ballots", clip_norm=0.0).protect(np.zeros(64, np.int8), cohort=20, randomness=noise(1))
+        plan(form="signs", clip_norm=0.0).protect(np.zeros(64, np.int8), cohort=20, randomness=noise(1))
 
 
 def test_adaptive_clipping_moves_towards_the_quantile_within_the_budget() -> None:
@@ -297,7 +297,7 @@ def test_releases_before_round_one_are_charged() -> None:
         ({"epsilon_server": 2.0}, InputError, "give it or noise_multiplier, not both"),
         ({"noise_multiplier": None, "epsilon_server": 1e-9}, InputError, "epsilon_server must be in"),
         ({"deployment": True, "noise_seed": 7}, PrivacyError, "remove the seed of the noise"),
-        ({"form": "ballots"}, InputError, r"clip_norm of signs is sqrt\(length\) = 8, got 0.5"),
+        ({"form": "signs"}, InputError, r"clip_norm of signs is sqrt\(length\) = 8, got 0.5"),
         ({"grid": "papers"}, InputError, "for signs only"),
         ({"cohort_cap": 10}, InputError, "cohort_cap must be at least the expected cohort 20"),
         ({"sampling": "fixed", "cohort_cap": 50}, InputError, "a fixed cohort has one size"),

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sottovoce.core.errors import InputError, RunError
-from sottovoce.privacy.randomness import Randomness
-from sottovoce.privacy.sampler import draw, invert
-from sottovoce.privacy.table import Tables, centred_tables, fraction_tables
+from sottovoce.privacy.noise.randomness import Randomness
+from sottovoce.privacy.noise.sampler import draw, invert
+from sottovoce.privacy.noise.table import Tables, centred_tables, fraction_tables
 
 KEY = bytes(range(32))
 

@@ -39,7 +39,7 @@ def payloads(scheme: Scheme) -> tuple[int, int]:
     zeros = np.zeros(scheme.dim, np.float32)
     rng = np.random.default_rng(0)
     message = scheme.encode(zeros, scheme.round_seed(1), rng)
-    if scheme.form == "ballots":
+    if scheme.form == "signs":
         up = len(wire.frame(message, length=scheme.length, bits=1))
     else:
         up = len(wire.pack(message))

@@ -6,7 +6,7 @@ import pytest
 from sottovoce.core import wire
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.schemes import State, make
-from sottovoce.schemes.ballots import expand
+from sottovoce.schemes.packed_signs import expand
 
 START = np.linspace(-1, 1, 50, dtype=np.float32)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sottovoce.secagg import PHASES, Client, KeyedEntropy, Server, Session, verifying_key
+from sottovoce.secagg import PHASES, KeyedEntropy, RoundClient, RoundServer, Session, verifying_key
 
 Words = NDArray[np.uint32]
 
@@ -36,15 +36,15 @@ class Cohort:
         rng = np.random.default_rng([clients, length, bits])
         self.words = {client: rng.integers(0, 1 << bits, length, dtype=np.uint32) for client in ids}
         self.clients = {client: self.client(client) for client in self.session.clients}
-        self.server = Server(self.session)
+        self.server = RoundServer(self.session)
         self.requests: dict[int, bytes] = dict.fromkeys(ids, b"")
         self.sent: dict[str, dict[int, bytes]] = {}
         self.received: dict[str, dict[int, bytes]] = {}
         self.rejected: dict[str, dict[int, str]] = {}
 
-    def client(self, client: int) -> Client:
+    def client(self, client: int) -> RoundClient:
         entropy = KeyedEntropy(key("entropy", client, self.session.session_id, self.session.round))
-        return Client(self.session, client, self.signing[client], entropy)
+        return RoundClient(self.session, client, self.signing[client], entropy)
 
     def answer(self, phase: str, client: int, request: bytes) -> bytes:
         return ask(self.clients[client], phase, request, self.words[client])
@@ -77,7 +77,7 @@ class Cohort:
         return (total & np.uint64((1 << self.session.bits) - 1)).astype(np.uint32)
 
 
-def ask(client: Client, phase: str, request: bytes, words: Words) -> bytes:
+def ask(client: RoundClient, phase: str, request: bytes, words: Words) -> bytes:
     if phase == "advertise":
         return client.advertise()
     if phase == "mask":

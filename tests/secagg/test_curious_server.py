@@ -18,7 +18,7 @@ from scipy import stats
 
 from sottovoce.core import wire
 from sottovoce.core.errors import SecAggError
-from sottovoce.secagg import PHASES, masks, messages, shamir, terms
+from sottovoce.secagg import PHASES, masks, messages, rules, shamir
 from sottovoce.secagg.primitives import agree
 
 Factory = Any
@@ -53,12 +53,12 @@ class Eavesdropper:
             session.bits,
             wire.unpack(frame, length=session.length, bits=session.bits),  # type: ignore[arg-type]
         )
-        masks.add_mask(total, terms.self_mask(session, self._opened_seed(place), place), -1)
+        masks.add_mask(total, rules.self_mask(session, self._opened_seed(place), place), -1)
         masking_key = self._pooled_key(place)
         for peer in session.around(place):
             key = self._pair_key(place, peer, masking_key)
             if key is not None:
-                masks.add_mask(total, key, -terms.pair_sign(place, peer))
+                masks.add_mask(total, key, -rules.pair_sign(place, peer))
         return masks.reduce(total, session.bits)
 
     def _opened_seed(self, place: int) -> bytes:
@@ -83,7 +83,7 @@ class Eavesdropper:
             return None
         public = self.received["advertise"][helper][messages.HEADER + 32 : messages.HEADER + 64]
         secret = agree(X25519PrivateKey.from_private_bytes(masking_key), public)
-        return terms.pair_mask(self.session, secret, place, peer)
+        return rules.pair_mask(self.session, secret, place, peer)
 
 
 def uniform(words: Words, bits: int) -> bool:
@@ -182,7 +182,7 @@ def test_the_masked_words_of_a_dropped_client_stay_hidden(cohort: Factory) -> No
     for peer, client in enumerate(round_.session.clients[:6]):
         public = round_.received["advertise"][client][messages.HEADER + 32 : messages.HEADER + 64]
         masks.add_mask(
-            total, terms.pair_mask(round_.session, agree(private, public), 6, peer), -terms.pair_sign(6, peer)
+            total, rules.pair_mask(round_.session, agree(private, public), 6, peer), -rules.pair_sign(6, peer)
         )
 
     left = masks.reduce(total, BITS)

@@ -19,12 +19,12 @@ from sottovoce.core import wire
 from sottovoce.core.errors import InputError, SecAggError
 from sottovoce.secagg import (
     PHASES,
-    Client,
     KeyedEntropy,
     Policy,
     Registrar,
+    RoundClient,
     RoundMark,
-    Server,
+    RoundServer,
     Session,
     StandingClient,
     StandingServer,
@@ -32,8 +32,8 @@ from sottovoce.secagg import (
     default_threshold,
     masks,
     messages,
+    rules,
     shamir,
-    terms,
     verifying_key,
 )
 
@@ -63,7 +63,7 @@ def subset(session: Session, clients: tuple[int, ...], **changes: Any) -> Sessio
 def play(cohort: Any, session: Session, marks: dict[int, RoundMark] | None = None) -> Words:
     """Play a session with the cohort's own clients and words."""
     machines = {
-        client: Client(
+        client: RoundClient(
             session,
             client,
             cohort.signing[client],
@@ -72,7 +72,7 @@ def play(cohort: Any, session: Session, marks: dict[int, RoundMark] | None = Non
         )
         for client in session.clients
     }
-    server = Server(session)
+    server = RoundServer(session)
     requests = dict.fromkeys(session.clients, b"")
     for phase in PHASES:
         replies = {c: ask(machines[c], phase, r, cohort.words[c]) for c, r in requests.items()}
@@ -141,7 +141,7 @@ def open_between(round_: Any, session: Session, victim: int, helpers: list[int])
     forged = copy.copy(round_)
     forged.session, forged.sent, forged.received, forged.rejected = session, {}, {}, {}
     forged.clients = {c: forged.client(c) for c in session.clients}
-    forged.server, forged.requests = Server(session), dict.fromkeys(session.clients, b"")
+    forged.server, forged.requests = RoundServer(session), dict.fromkeys(session.clients, b"")
     forged.until("mask")
     place = session.position(victim)
     pairs = {session.position(h): forged.clients[h]._secrets.pairs[place] for h in helpers}
@@ -158,9 +158,9 @@ def open_between(round_: Any, session: Session, victim: int, helpers: list[int])
         forged.received["mask"][victim][messages.HEADER : -64], length=session.length, bits=session.bits
     )
     total = masks.new_sum(session.length, session.bits, words)  # type: ignore[arg-type]
-    masks.add_mask(total, terms.self_mask(session, seed, place), -1)
+    masks.add_mask(total, rules.self_mask(session, seed, place), -1)
     for peer, pair in pairs.items():
-        masks.add_mask(total, pair, -terms.pair_sign(place, peer))
+        masks.add_mask(total, pair, -rules.pair_sign(place, peer))
     return masks.reduce(total, session.bits)
 
 
@@ -231,7 +231,7 @@ def test_two_thresholds_of_signers_share_more_than_the_colluders(threshold: int,
 def test_fresh_keys_of_a_client_with_another_model_are_refused_by_its_peers(cohort: Factory) -> None:
     round_ = cohort(5, downlink=HONEST)
     victim = round_.session.clients[0]
-    deceived = Client(replace(round_.session, downlink=OTHER), victim, round_.signing[victim])
+    deceived = RoundClient(replace(round_.session, downlink=OTHER), victim, round_.signing[victim])
     message = deceived.advertise()
     with pytest.raises(SecAggError, match="signature of its advertise message does not verify"):
         round_.server.accept("advertise", victim, message)
@@ -277,7 +277,7 @@ def test_standing_clients_with_different_models_do_not_sum(cohort: Factory, told
     for place, client in enumerate(session.clients):
         frame = sent[client][-64 - wire.frame_size(4096, 6) : -64]
         masks.add_packed(total, wire.open_frame(frame, length=4096, bits=6), 6)
-        seed = terms.self_mask(registrar.round(1, downlinks[client]), drawn[client].drawn[0], place)
+        seed = rules.self_mask(registrar.round(1, downlinks[client]), drawn[client].drawn[0], place)
         masks.add_mask(total, seed, -1)
     left = minus(masks.reduce(total, 6), base.expected(), 6)
 

@@ -18,7 +18,7 @@ from tests.secagg.conftest import key
 
 from sottovoce.core import wire
 from sottovoce.core.errors import SecAggError
-from sottovoce.secagg import Client, KeyedEntropy, Registrar, RoundMark, StandingClient
+from sottovoce.secagg import KeyedEntropy, Registrar, RoundClient, RoundMark, StandingClient
 
 Factory = Any
 
@@ -75,7 +75,7 @@ def test_a_client_killed_between_the_mark_and_the_sending_never_masks_that_round
     cohort: Factory, tmp_path: Path
 ) -> None:
     round_ = cohort(4)
-    round_.clients[5] = Client(
+    round_.clients[5] = RoundClient(
         round_.session, 5, round_.signing[5], KeyedEntropy(key(5)), RoundMark(tmp_path / "round")
     )
     round_.until("mask")
@@ -91,7 +91,7 @@ def test_a_client_killed_between_the_mark_and_the_sending_never_masks_that_round
     with pytest.raises(SecAggError, match="round 7 was masked, and rounds only rise"):
         restored.mask(request, words)
     with pytest.raises(SecAggError, match="round 7 was masked, and rounds only rise"):
-        Client(round_.session, 5, round_.signing[5], mark=RoundMark(tmp_path / "round"))
+        RoundClient(round_.session, 5, round_.signing[5], mark=RoundMark(tmp_path / "round"))
     round_.step("mask", gone=[5]), round_.step("consistency"), round_.step("unmask")
     assert np.array_equal(round_.server.total(), round_.expected([8, 11, 14]))
 
@@ -135,7 +135,7 @@ def test_a_restored_standing_client_masks_no_round_twice_and_enrols_again(cohort
 def test_a_refused_mask_leaves_the_mark_where_it_was(cohort: Factory) -> None:
     round_ = cohort(4)
     mark = RoundMark()
-    round_.clients[5] = Client(round_.session, 5, round_.signing[5], KeyedEntropy(key(5)), mark)
+    round_.clients[5] = RoundClient(round_.session, 5, round_.signing[5], KeyedEntropy(key(5)), mark)
     round_.until("mask")
     with pytest.raises(SecAggError):
         round_.clients[5].mask(round_.requests[8], round_.words[5])

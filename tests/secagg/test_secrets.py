@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from tests.secagg.transcripts import LIVES, Transcript, take_off, uniform
 
 from sottovoce.core.errors import SecAggError
-from sottovoce.secagg import messages, primitives, shamir, terms
+from sottovoce.secagg import messages, primitives, rules, shamir
 
 Factory = Any
 both = pytest.mark.parametrize("life", LIVES)
@@ -240,7 +240,7 @@ def test_a_vector_that_comes_late_is_hidden_though_all_its_pair_masks_are_open(c
     assert np.array_equal(played.server.total(), played.cohort.expected(played.ids[:-1]))
     # The last thing that a survivor tells, before its signature, is the key of the pair.
     keys = {
-        reply[-96:-64]: terms.pair_sign(6, played.session.position(peer))
+        reply[-96:-64]: rules.pair_sign(6, played.session.position(peer))
         for peer, reply in played.sent[1, "unmask"].items()
     }
     assert len(keys) == 6

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sottovoce.core.errors import InputError, SecAggError, WireError
-from sottovoce.secagg import Client, Session, check_modulus, check_threshold, default_threshold
+from sottovoce.secagg import RoundClient, Session, check_modulus, check_threshold, default_threshold
 
 Factory = Any
 
@@ -73,11 +73,11 @@ def test_a_key_that_is_not_registered_is_refused(cohort: Factory) -> None:
     round_ = cohort(3)
 
     with pytest.raises(InputError, match="client 5: the signing key is not the one registered"):
-        Client(round_.session, 5, bytes(32))
+        RoundClient(round_.session, 5, bytes(32))
     with pytest.raises(SecAggError, match="client 6 is not in this session"):
-        Client(round_.session, 6, round_.signing[5])
+        RoundClient(round_.session, 6, round_.signing[5])
     with pytest.raises(InputError, match="a signing key has 32 bytes"):
-        Client(round_.session, 5, b"short")
+        RoundClient(round_.session, 5, b"short")
 
 
 @settings(deadline=None, max_examples=25)
@@ -124,7 +124,7 @@ def test_parties_that_disagree_on_a_term_refuse_each_other(cohort: Factory, name
         "round": 8,
     }
     theirs = Session(**{**vars_of(mine.session), name: other_terms[name]})
-    stranger = Client(theirs, 5, mine.signing[5])
+    stranger = RoundClient(theirs, 5, mine.signing[5])
 
     with pytest.raises(SecAggError):
         mine.server.accept("advertise", 5, stranger.advertise())

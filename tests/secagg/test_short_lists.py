@@ -13,7 +13,16 @@ import pytest
 from tests.secagg.transcripts import LIVES, Transcript
 
 from sottovoce.core.errors import SecAggError
-from sottovoce.secagg import Client, Registrar, Server, StandingClient, agreement, keylist, messages, verifying_key
+from sottovoce.secagg import (
+    Registrar,
+    RoundClient,
+    RoundServer,
+    StandingClient,
+    agreement,
+    keylist,
+    messages,
+    verifying_key,
+)
 from sottovoce.secagg import server as of_round
 from sottovoce.secagg import standing_server as of_session
 
@@ -95,7 +104,7 @@ def test_no_key_comes_twice_in_the_list_that_a_client_believes(
     """Two helpers sign each other's keys, so the signatures are good. Client 5 must see it, and the server too."""
     made = cohort(4)
     session = made.session if life == "round" else made.session.__class__(**terms_of(made.session, key_life="session"))
-    kind = Client if life == "round" else StandingClient
+    kind = RoundClient if life == "round" else StandingClient
     clients = {c: kind(session, c, made.signing[c]) for c in session.clients}
     honest = {c: client.advertise() for c, client in clients.items()}
     public = {c: message[messages.HEADER : -64] for c, message in honest.items()}
@@ -105,7 +114,7 @@ def test_no_key_comes_twice_in_the_list_that_a_client_believes(
             session.position(c): keylist.Keys(keys[c][:32], keys[c][32:], sealed[c][-64:]) for c in keys if c != 5
         }
         request = messages.seal_request(session, "share", 5, keylist.write_keys(session, entries, [1, 2, 3]))
-        server = Server(session) if life == "round" else Registrar(session)
+        server = RoundServer(session) if life == "round" else Registrar(session)
         _, rejected = server.collect("advertise", sealed)
         if good:
             assert not rejected
@@ -121,8 +130,8 @@ def test_no_key_comes_twice_in_the_list_that_a_client_believes(
     )
 
 
-def answer_keys(client: Client | StandingClient, request: bytes) -> None:
-    if isinstance(client, Client):
+def answer_keys(client: RoundClient | StandingClient, request: bytes) -> None:
+    if isinstance(client, RoundClient):
         client.share(request)
     else:
         client.enrol(request)
@@ -139,7 +148,7 @@ def test_parties_that_know_other_registered_keys_refuse_each_other(cohort: Facto
     terms = terms_of(made.session, key_life=life)
     other = made.session.__class__(**{**terms, "keys": {**terms["keys"], 14: verifying_key(b"\5" * 32)}})
     mine = made.session.__class__(**terms)
-    kind, server = (Client, Server) if life == "round" else (StandingClient, Registrar)
+    kind, server = (RoundClient, RoundServer) if life == "round" else (StandingClient, Registrar)
 
     assert other.context != mine.context
     with pytest.raises(SecAggError, match="does not verify"):

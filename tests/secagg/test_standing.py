@@ -14,17 +14,17 @@ from scipy import stats
 from sottovoce.core import wire
 from sottovoce.core.errors import InputError, SecAggError, WireError
 from sottovoce.secagg import (
-    Client,
     KeyedEntropy,
     Registrar,
-    Server,
+    RoundClient,
+    RoundServer,
     StandingClient,
     StandingServer,
     agreement,
     masks,
     messages,
+    rules,
     shamir,
-    terms,
 )
 
 Factory = Any
@@ -152,7 +152,7 @@ def test_what_a_client_keeps_opens_no_earlier_round(cohort: Factory) -> None:
     client = standing.clients[5]
     chains = client._chains
     session = standing.registrar.round(1)
-    used = [terms.pair_mask(session, key, 0, session.position(peer)) for peer, key in chains.masks.items()]
+    used = [rules.pair_mask(session, key, 0, session.position(peer)) for peer, key in chains.masks.items()]
     standing.run(1)
 
     kept = pickle.dumps(client)
@@ -177,8 +177,8 @@ def test_what_is_opened_for_a_dropout_hides_every_single_vector(cohort: Factory)
         start = 32 + 33 * (place - 1)  # one pair key for client 5, then a share for each survivor
         shares = {session.position(h) + 1: shamir.read_share(m[start : start + 33]) for h, m in told.items()}
         seed = shamir.reconstruct(shares, 5).to_bytes(32, "little")
-        masks.add_mask(total, terms.self_mask(session, seed, place), -1)
-        masks.add_mask(total, told[victim][:32], -terms.pair_sign(place, 0))
+        masks.add_mask(total, rules.self_mask(session, seed, place), -1)
+        masks.add_mask(total, told[victim][:32], -rules.pair_sign(place, 0))
 
         left = masks.reduce(total, 6)
         assert stats.chisquare(np.bincount(left, minlength=64)).pvalue > 1e-6
@@ -235,8 +235,8 @@ def test_the_two_modes_do_not_mix(cohort: Factory) -> None:
     fresh = cohort(4)
     standing = replace(fresh.session, key_life="session")
     for build in (
-        lambda: Client(standing, 5, fresh.signing[5]),
-        lambda: Server(standing),
+        lambda: RoundClient(standing, 5, fresh.signing[5]),
+        lambda: RoundServer(standing),
         lambda: StandingClient(fresh.session, 5, fresh.signing[5]),
         lambda: StandingServer(fresh.session),
         lambda: Registrar(fresh.session),
@@ -269,7 +269,7 @@ def pair_keys(standing: Standing, client: int, round_: int) -> list[bytes]:
     """Return the keys of the masks that a client will share in its next round."""
     session, chains = standing.registrar.round(round_), standing.clients[client]._chains.advance(round_)
     me = session.position(client)
-    return [terms.pair_mask(session, chain, me, session.position(peer)) for peer, chain in chains.masks.items()]
+    return [rules.pair_mask(session, chain, me, session.position(peer)) for peer, chain in chains.masks.items()]
 
 
 def holds(client: StandingClient, keys: list[bytes]) -> list[bool]:

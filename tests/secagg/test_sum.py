@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sottovoce.core.errors import InputError, SecAggError
-from sottovoce.secagg import PHASES, Server
+from sottovoce.secagg import PHASES, RoundServer
 
 Factory = Any
 
@@ -156,4 +156,4 @@ def test_words_that_do_not_fit_are_refused_and_may_be_corrected(cohort: Factory,
 
 def test_there_is_no_total_before_the_end(cohort: Factory) -> None:
     with pytest.raises(SecAggError, match="there is no total"):
-        Server(cohort(3).session).total()
+        RoundServer(cohort(3).session).total()

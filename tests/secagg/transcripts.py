@@ -16,16 +16,16 @@ from scipy import stats
 
 from sottovoce.core import wire
 from sottovoce.secagg import (
-    Client,
     KeyedEntropy,
     Registrar,
-    Server,
+    RoundClient,
+    RoundServer,
     StandingClient,
     StandingServer,
     masks,
     messages,
+    rules,
     shamir,
-    terms,
 )
 
 Words = NDArray[np.uint32]
@@ -72,8 +72,8 @@ class Transcript:
         """Begin a round: up to, and not including, the phase `mask`. Who is gone advertises nothing."""
         if self.life == "round":
             session = self.cohort.session.for_round(round_)
-            self.clients = {c: self._client(Client, session, c) for c in self.ids}
-            self.server = Server(session)
+            self.clients = {c: self._client(RoundClient, session, c) for c in self.ids}
+            self.server = RoundServer(session)
             self.requests = dict.fromkeys(self.ids, b"")
             self.step("advertise", gone)
             self.step("share")
@@ -159,7 +159,7 @@ class Transcript:
     def without_seed(self, client: int, round_: int) -> Words:
         """Return a masked vector with the mask off whose seed the round opened: words under pair masks alone."""
         session = self.session.for_round(round_)
-        key = terms.self_mask(session, self.opened(client, round_), session.position(client))
+        key = rules.self_mask(session, self.opened(client, round_), session.position(client))
         return take_off(self.masked(client, round_), session.bits, {key: +1})
 
 

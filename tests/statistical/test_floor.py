@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom, norm
 
 from sottovoce.core.errors import PrivacyError
-from sottovoce.privacy.plan import PrivacyPlan
+from sottovoce.privacy.plan.plan import PrivacyPlan
 
 POINTS = np.linspace(-16, 20, 3601)
 WIDTH = POINTS[1] - POINTS[0]

@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from sottovoce.privacy.grid import solve_grid
-from sottovoce.privacy.lattice import ROUNDING, rounding_ratio, sum_slack
-from sottovoce.privacy.shares import Shares
+from sottovoce.privacy.noise.grid import solve_grid
+from sottovoce.privacy.noise.lattice import ROUNDING, rounding_ratio, sum_slack
+from sottovoce.privacy.plan.shares import Shares
 
 REACH = 600
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.stats import chi2, norm
 
 from sottovoce.core.streams import Purpose, Streams
-from sottovoce.privacy.plan import PrivacyPlan
-from sottovoce.privacy.randomness import Randomness
+from sottovoce.privacy.noise.randomness import Randomness
+from sottovoce.privacy.plan.plan import PrivacyPlan
 
 FALSE_ALARM = 1e-6
 LENGTH = 20_000
@@ -35,7 +35,7 @@ def aggregate(seed: int, survivors: int = COHORT, **keys: Any) -> tuple[PrivacyP
     )
     streams = Streams(seed)
     rng = streams.get(Purpose.SETUP)
-    if plan.request.form == "ballots":
+    if plan.request.form == "signs":
         messages = [rng.choice(np.array([-1, 1], np.int8), LENGTH) for _ in range(survivors)]
     else:
         messages = [(rng.standard_normal(LENGTH) * 0.004).astype(np.float32) for _ in range(survivors)]
@@ -61,8 +61,8 @@ def variance_fits(error: NDArray[np.float64], stddev: float) -> bool:
     ("survivors", "keys"),
     [
         (COHORT, {}),
-        (COHORT, {"form": "ballots", "clip_norm": 0.0}),
-        (COHORT, {"form": "ballots", "clip_norm": 0.0, "grid": "papers"}),
+        (COHORT, {"form": "signs", "clip_norm": 0.0}),
+        (COHORT, {"form": "signs", "clip_norm": 0.0, "grid": "papers"}),
         (21, {"threshold": 2 / 3}),
         (COHORT, {"threshold": 2 / 3, "colluders": 2}),
     ],

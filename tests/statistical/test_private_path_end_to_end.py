@@ -24,9 +24,9 @@ from sottovoce.federation.round import LEFT, Direct, Request, Server, server_rou
 from sottovoce.federation.vote import VOTE, Vote
 from sottovoce.models import LocalTraining
 from sottovoce.privacy import PrivacyPlan
-from sottovoce.privacy.vote import vote_plan
+from sottovoce.privacy.plan.vote import vote_plan
 from sottovoce.schemes import Scheme, make
-from sottovoce.schemes.ballots import expand
+from sottovoce.schemes.packed_signs import expand
 
 FALSE_ALARM = 1e-6
 DIM = 20_000
@@ -74,7 +74,7 @@ def errors(
 
     result = drive(server_round(server, state, round_), answer)
     there = [messages[client] for client in cohort[leavers:]]
-    if scheme.form == "ballots":
+    if scheme.form == "signs":
         truth = np.sum([expand(message, DIM) for message in there], axis=0, dtype=float)
     else:
         truth = np.sum([clipped(message, plan.request.clip_norm) for message in there], axis=0)
@@ -97,7 +97,7 @@ def standard(**keys: Any) -> tuple[Scheme, PrivacyPlan]:
 
 def sign() -> tuple[Scheme, PrivacyPlan]:
     scheme = make("fl-sign").bind(DIM)
-    return scheme, PrivacyPlan.solve(**KEYS, rounds=5, noise_multiplier=1.5, length=DIM, form="ballots")
+    return scheme, PrivacyPlan.solve(**KEYS, rounds=5, noise_multiplier=1.5, length=DIM, form="signs")
 
 
 def top() -> tuple[Scheme, PrivacyPlan]:

@@ -9,10 +9,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import chi2, chi2_contingency, kstest
 
-from sottovoce.privacy.mechanisms import Laplace, Staircase
-from sottovoce.privacy.randomness import Randomness
-from sottovoce.privacy.sampler import draw
-from sottovoce.privacy.table import centred_tables, fraction_tables
+from sottovoce.privacy.noise.mechanisms import Laplace, Staircase
+from sottovoce.privacy.noise.randomness import Randomness
+from sottovoce.privacy.noise.sampler import draw
+from sottovoce.privacy.noise.table import centred_tables, fraction_tables
 
 FALSE_ALARM = 1e-6
 KEY = bytes(range(32))

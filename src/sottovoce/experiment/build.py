@@ -19,7 +19,7 @@ from sottovoce.data import Dataset, Partition, mean_balanced_size
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.measure import coordinate_importance, measured_clip_norm
 from sottovoce.federation.client import setup_message
-from sottovoce.federation.coding import BallotGrid, Clear, Coding, Grid, Private
+from sottovoce.federation.coding import Clear, Coding, FloatGrid, Private, SignGrid
 from sottovoce.federation.cohort import Cohort
 from sottovoce.federation.local import LocalEngine
 from sottovoce.federation.optimise import ServerStep
@@ -31,7 +31,7 @@ from sottovoce.federation.vote import Election, Vote, hold_vote
 from sottovoce.federation.worker import Blueprint
 from sottovoce.models import LocalTraining, Network
 from sottovoce.privacy import PrivacyPlan
-from sottovoce.privacy.vote import vote_plan
+from sottovoce.privacy.plan.vote import vote_plan
 from sottovoce.schemes import Scheme, State
 from sottovoce.secagg import Policy
 
@@ -184,7 +184,7 @@ class Assembly:
         bound = self.scheme.bind(self.network.dim)
         if given is None and bound.form == "floats" and table.clipping == "fixed":
             raise InputError('[privacy] clip_norm is missing; set it, or clipping = "public" or "adaptive"')
-        start = 0.0 if bound.form == "ballots" else 1.0  # adaptive clipping finds its way from anywhere
+        start = 0.0 if bound.form == "signs" else 1.0  # adaptive clipping finds its way from anywhere
         return PrivacyPlan.solve(
             **self._private_keys,
             **table.model_dump(include={"epsilon", "epsilon_server", "noise_multiplier", "clipping", "grid", "bits"}),
@@ -257,9 +257,9 @@ class Assembly:
             return Private(plan, self.seeds)
         if self.experiment.secure == "none":
             return Clear(bound.form, bound.length, self.cohort.most)
-        if bound.form == "ballots":
-            return BallotGrid(bound.length, self.cohort.most)
-        return Grid(bound.length, self.cohort.most, self.experiment.aggregation.largest)
+        if bound.form == "signs":
+            return SignGrid(bound.length, self.cohort.most)
+        return FloatGrid(bound.length, self.cohort.most, self.experiment.aggregation.largest)
 
     def _bind(self, scores: Vector | None) -> Scheme:
         return self.scheme.bind(self.network.dim, seed=self.seeds.public.seed, start=self.start, importance=scores)

@@ -12,7 +12,7 @@ from sottovoce.core.streams import Purpose
 from sottovoce.core.vectors import Vector
 from sottovoce.data import balance
 from sottovoce.federation.local import LocalEngine
-from sottovoce.privacy.clipping import public_clip_norm, unsafe_clip_norm
+from sottovoce.privacy.noise.clipping import public_clip_norm, unsafe_clip_norm
 from sottovoce.schemes import Scheme, importance
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ def paper_cost(scheme: Scheme, cohort: Cohort, plan: PrivacyPlan | None, rounds:
     print it for the best round.
     """
     up, down = scheme.paper_values
-    if plan is not None and scheme.form == "ballots":
+    if plan is not None and scheme.form == "signs":
         up = scheme.length * paper_sign_bits(scheme.length, plan.noise_multiplier, cohort.expected) / 32
     factor = 4 * rounds * float(cohort.sample_rate)
     return up * factor, down * factor

@@ -67,7 +67,7 @@ def plan(experiment: Experiment, *, measure: bool = False) -> dict[str, Any]:
         "secure": experiment.secure,
         "private": privacy is not None,
         "epsilon": None if privacy is None else privacy.epsilon,
-        "epsilon_server": None if privacy is None else privacy.epsilon_server,
+        "epsilon_server": None if privacy is None else privacy.describe()["epsilon_server"],
         "delta": None if privacy is None else privacy.request.delta,
         "noise_multiplier": None if privacy is None else privacy.noise_multiplier,
         "bits_per_coordinate": 32 if privacy is not None and privacy.bits is None else ready.coding.bits,

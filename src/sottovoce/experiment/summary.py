@@ -6,7 +6,7 @@ from sottovoce.experiment.build import Assembly, Ready
 from sottovoce.experiment.measure import public_records
 from sottovoce.experiment.papers import paper_cost
 from sottovoce.experiment.records import Record, best_of
-from sottovoce.federation.coding import Grid
+from sottovoce.federation.coding import FloatGrid
 from sottovoce.federation.costs import Costs
 
 __all__ = ["enrolment_cost", "secure_cost", "selecting_metric", "summarise"]
@@ -42,7 +42,7 @@ def summarise(assembly: Assembly, ready: Ready, records: list[Record], costs: Co
         "selected_by": metric,
         "epsilon": None if plan is None else plan.epsilon_after(min(spent, plan.rounds)),
         "epsilon_best_round": best and best["epsilon"],
-        "epsilon_server": None if plan is None else plan.epsilon_server,
+        "epsilon_server": None if plan is None else plan.describe()["epsilon_server"],
         "delta": None if plan is None else plan.request.delta,
         "noise_multiplier": None if plan is None else plan.noise_multiplier,
         **_bytes(ready, records, costs),
@@ -69,7 +69,7 @@ def summarise(assembly: Assembly, ready: Ready, records: list[Record], costs: Co
         summary["privacy"] = described
         summary["note"] = described["note"]
         summary["budget_spent"] = len(records) == plan.rounds < experiment.experiment.rounds
-    if isinstance(ready.coding, Grid):
+    if isinstance(ready.coding, FloatGrid):
         summary["quantisation_step"] = ready.coding.step
         summary["quantisation_error_at_most"] = ready.coding.step / 2 * assembly.cohort.most / assembly.cohort.expected
     if experiment.secure == "real":

@@ -97,7 +97,7 @@ def _point(base: Tables, chosen: list[tuple[str, str, Any]], named: set[tuple[st
             name.append(str(value) if (table, key) == ("scheme", "name") else f"{key}-{value}")
     if not made.needs_importance and "privacy" in tables:
         tables["privacy"].pop("vote_noise_multiplier", None)  # there is nothing to vote for
-    if made.form == "ballots" and "privacy" in tables:
+    if made.form == "signs" and "privacy" in tables:
         for key in ("clipping", "clip_norm"):  # signs weigh sqrt(n), whatever the others are clipped to
             tables["privacy"].pop(key, None)
     tables["experiment"]["name"] = "-".join(name).replace("/", "_").replace(":", "_").replace(" ", "")

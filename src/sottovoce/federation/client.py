@@ -17,7 +17,7 @@ from sottovoce.federation.coding import Coding, Terms, WordCoding
 from sottovoce.federation.secure import ANNOUNCING, Registry, downlink_hash, read_announcement, session_client
 from sottovoce.models import Network, Shard, Trainer
 from sottovoce.schemes.base import Message, Scheme, State, Task
-from sottovoce.secagg import Client, Policy, RoundMark, Session, StandingClient
+from sottovoce.secagg import Policy, RoundClient, RoundMark, Session, StandingClient
 
 Input = TypeVar("Input", Message, bytes)
 
@@ -89,7 +89,7 @@ class Clients:
     _asked: frozenset[int] = frozenset()  # who heard the round's opening
     _heard: Heard | None = None
     _announced: Session | SottovoceError | None = None  # an error: why the last announcement was refused
-    _sessions: dict[int, Client | StandingClient] = field(default_factory=dict)
+    _sessions: dict[int, RoundClient | StandingClient] = field(default_factory=dict)
     _marks: dict[int, RoundMark] = field(default_factory=dict)
 
     def hear(self, round_: int, clients: Iterable[int], payload: bytes, *, secure: bool) -> None:
@@ -199,7 +199,7 @@ class Clients:
         if isinstance(machine, StandingClient) and phase == "introduce":
             machine.enrol(payload)
             return b""
-        if phase == "share" and isinstance(machine, Client):
+        if phase == "share" and isinstance(machine, RoundClient):
             return machine.share(payload)
         if phase == "consistency":
             return machine.consistency(payload)
@@ -207,7 +207,7 @@ class Clients:
             return machine.unmask(payload)
         raise SecAggError(f"client {client}: there is no phase {phase} in this session")
 
-    def _session(self, client: int) -> Client | StandingClient:
+    def _session(self, client: int) -> RoundClient | StandingClient:
         if client not in self._sessions:
             raise SecAggError(f"client {client} was asked to go on with a session that it never began")
         return self._sessions[client]

@@ -1,6 +1,6 @@
 """Turn a client's message into what travels, and the total back into a sum of messages.
 
-clear      float32 values or packed ballots, as the scheme made them
+clear      float32 values or packed signs, as the scheme made them
 grid       integers modulo 2^b on a fixed grid: what a secure sum without privacy needs
 private    integers modulo 2^b with clipping and a share of noise, as the privacy plan says
 """
@@ -18,12 +18,12 @@ from sottovoce.core import wire
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.core.streams import Purpose, Seeds
 from sottovoce.core.vectors import Vector
-from sottovoce.federation.sums import BallotSum, FloatSum, Fold, WordSum
+from sottovoce.federation.sums import FloatSum, Fold, SignSum, WordSum
 from sottovoce.privacy import PrivacyPlan, Randomness
-from sottovoce.schemes.ballots import expand
 from sottovoce.schemes.base import Message
+from sottovoce.schemes.packed_signs import expand
 
-__all__ = ["BallotGrid", "Clear", "Coding", "Grid", "Opened", "Private", "Terms"]
+__all__ = ["Clear", "Coding", "FloatGrid", "Opened", "Private", "SignGrid", "Terms"]
 
 Words = NDArray[np.uint32]
 
@@ -87,23 +87,23 @@ class WordCoding(Coding, Protocol):
 class Clear:
     """Send messages as they are."""
 
-    form: Literal["floats", "ballots"]
+    form: Literal["floats", "signs"]
     length: int
     senders: int
 
     @property
     def fold(self) -> Fold:
         """Return how payloads add up."""
-        return BallotSum(self.length) if self.form == "ballots" else FloatSum(self.length, self.senders)
+        return SignSum(self.length) if self.form == "signs" else FloatSum(self.length, self.senders)
 
     @property
     def bits(self) -> int:
-        """Return one bit for a ballot, 32 for a float."""
-        return 1 if self.form == "ballots" else 32
+        """Return one bit for a signs, 32 for a float."""
+        return 1 if self.form == "signs" else 32
 
     def payload(self, message: Message, terms: Terms, round_: int, client: int) -> bytes:
         """Return the message's frame."""
-        return wire.frame(message, length=self.length, bits=1) if self.form == "ballots" else wire.pack(message)
+        return wire.frame(message, length=self.length, bits=1) if self.form == "signs" else wire.pack(message)
 
     def open(self, total: NDArray[Any], terms: Terms, senders: int, round_: int) -> Opened:
         """Return the total itself."""
@@ -111,7 +111,7 @@ class Clear:
 
 
 @dataclass(frozen=True)
-class Grid:
+class FloatGrid:
     """Round floats to a grid that leaves room for all senders at the largest value; 32 bits a coordinate.
 
     The rounding error of a sum of k messages is at most k * step / 2 in every coordinate.
@@ -152,7 +152,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class BallotGrid:
+class SignGrid:
     """Count votes for +1 in integers that hold the largest cohort."""
 
     length: int
@@ -204,7 +204,7 @@ class Private:
 
     def words(self, message: Message, terms: Terms, round_: int, client: int) -> Words:
         """Return the protected message."""
-        if self.plan.request.form == "ballots":
+        if self.plan.request.form == "signs":
             message = expand(message, self.plan.request.length)
         randomness = Randomness.simulated(self.seeds.client(client).key(Purpose.NOISE, round_))
         clip_norm = None if self.plan.adaptive is None else terms.clip_norm

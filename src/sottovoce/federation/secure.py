@@ -22,12 +22,12 @@ from sottovoce.core.streams import Purpose, Seeds, Streams
 from sottovoce.federation.coding import Terms, WordCoding
 from sottovoce.federation.round import Conversation, Reply, Request, Spend, Total
 from sottovoce.secagg import (
-    Client,
     KeyedEntropy,
     Policy,
     Registrar,
+    RoundClient,
     RoundMark,
-    Server,
+    RoundServer,
     Session,
     StandingClient,
     StandingServer,
@@ -84,7 +84,7 @@ class Secure:
             if cohort:
                 session = self.session(round_, cohort, downlink_hash(down))
                 opening = dict.fromkeys(cohort, announce(session, down))
-                yield from self.add_up(Server(session), opening, terms, spend, total)
+                yield from self.add_up(RoundServer(session), opening, terms, spend, total)
             else:
                 self._open_nothing(round_, terms, spend, total)
         except SecAggError as error:
@@ -106,7 +106,7 @@ class Secure:
 
     def add_up(
         self,
-        server: Server | StandingServer,
+        server: RoundServer | StandingServer,
         payloads: dict[int, bytes],
         terms: Terms,
         spend: Spend,
@@ -196,10 +196,10 @@ def read_announcement(payload: bytes, registry: Registry, policy: Policy) -> tup
 
 def session_client(
     session: Session, client: int, streams: Streams, mark: RoundMark | None = None
-) -> Client | StandingClient:
+) -> RoundClient | StandingClient:
     """Return a client's state machine; in a simulation its secrets come from its own streams."""
     entropy = KeyedEntropy(streams.key(Purpose.MASK, session.round))
-    kind = Client if session.key_life == "round" else StandingClient
+    kind = RoundClient if session.key_life == "round" else StandingClient
     return kind(session, client, _signing_key(streams), entropy, mark)
 
 

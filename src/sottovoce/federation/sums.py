@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from sottovoce.core import wire
 from sottovoce.core.errors import RunError
 from sottovoce.core.vectors import Vector
-from sottovoce.schemes.ballots import Tally
+from sottovoce.schemes.packed_signs import Tally
 
-__all__ = ["BallotSum", "FloatSum", "Fold", "WordSum"]
+__all__ = ["FloatSum", "Fold", "SignSum", "WordSum"]
 
 LARGEST = 4096.0  # a client value beyond this is a diverged client, not an update
 
@@ -87,14 +87,14 @@ class FloatSum:
 
 
 @dataclass(frozen=True)
-class BallotSum:
-    """Count packed ballots."""
+class SignSum:
+    """Count packed signs."""
 
     length: int
 
     @property
     def payload_size(self) -> int:
-        """Return the bytes of a packed ballot."""
+        """Return the bytes of a packed signs."""
         return wire.frame_size(self.length, 1)
 
     def empty(self) -> Tally:
@@ -102,7 +102,7 @@ class BallotSum:
         return Tally(self.length)
 
     def add(self, accumulator: Tally, payload: bytes) -> None:
-        """Add one ballot; only +1 and -1 can be said in one bit."""
+        """Add one signs; only +1 and -1 can be said in one bit."""
         accumulator.add(np.frombuffer(wire.open_frame(payload, length=self.length, bits=1), np.uint8))
 
     def merge(self, accumulator: Tally, other: Tally) -> None:

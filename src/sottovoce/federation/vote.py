@@ -20,7 +20,7 @@ from sottovoce.core.vectors import Vector
 from sottovoce.federation.costs import Costs, costs_of
 from sottovoce.federation.round import Reply, Request, Server, Total, server_round
 from sottovoce.models import LocalTraining, Shard, Trainer, batches
-from sottovoce.privacy.vote import ballot, elected
+from sottovoce.privacy.plan.vote import elected, marks
 from sottovoce.schemes import Message, Scheme, State, Task, importance
 
 __all__ = ["VOTE", "Election", "Vote", "hold_vote"]
@@ -77,7 +77,7 @@ class Vote(Scheme):
     def encode(self, update: Vector, seed: int, rng: np.random.Generator) -> Message:
         """Return 1 at the K largest, 0 elsewhere."""
         all_finite("importance", update)
-        return ballot(update, self.kept)
+        return marks(update, self.kept)
 
     def decode(self, mean: Vector, state: State, seed: int, rng: np.random.Generator) -> State:
         """Return the election; the model stays w_0."""

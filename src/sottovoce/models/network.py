@@ -23,7 +23,7 @@ from sottovoce.core.vectors import Layout, Vector
 __all__ = [
     "Conv1d",
     "Conv2d",
-    "Dropout",
+    "DropoutLayer",
     "Embedding",
     "Flatten",
     "GlobalAveragePool",
@@ -113,7 +113,7 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class Dropout:
+class DropoutLayer:
     """Silence units at random while training, and scale the others up so that the mean stays."""
 
     rate: float
@@ -225,7 +225,7 @@ class Lstm:
 
 
 Layer = (
-    Conv2d | MaxPool | Flatten | Linear | Dropout | GlobalAveragePool | Embedding | Conv1d | MaxPool1d | Lstm
+    Conv2d | MaxPool | Flatten | Linear | DropoutLayer | GlobalAveragePool | Embedding | Conv1d | MaxPool1d | Lstm
 )  # one of these, and nothing else: trainers match on the class
 
 

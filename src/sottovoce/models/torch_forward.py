@@ -18,7 +18,7 @@ from torch.nn import functional
 from sottovoce.models.network import (
     Conv1d,
     Conv2d,
-    Dropout,
+    DropoutLayer,
     Embedding,
     Flatten,
     GlobalAveragePool,
@@ -43,7 +43,7 @@ def forward(
     Dense kernels are not differentiated by autograd: see `_Dense` for what becomes of `sink`.
     """
     for index, layer in enumerate(network.layers):
-        if isinstance(layer, Dropout):
+        if isinstance(layer, DropoutLayer):
             if rng is not None:
                 factors = layer.factors(len(x), network.shapes[index], rng)
                 x = x * torch.from_numpy(factors).to(x.device)
@@ -89,7 +89,7 @@ def _apply(layer: Layer, x: Tensor, index: int, tensors: Mapping[str, Tensor], s
             return x.reshape(len(x), -1)
         case GlobalAveragePool():
             return x.mean((1, 2))
-        case Dropout():
+        case DropoutLayer():
             return x
         case _:
             assert_never(layer)

@@ -16,7 +16,7 @@ from sottovoce.core.validate import in_range, one_of
 from sottovoce.models.network import (
     Conv1d,
     Conv2d,
-    Dropout,
+    DropoutLayer,
     Embedding,
     Flatten,
     GlobalAveragePool,
@@ -99,8 +99,8 @@ def _cnn(outputs: int, _: int) -> Layers:
 
 def _all_cnn_c(outputs: int, _: int) -> Layers:
     return (
-        *(Conv2d(96, 3), Conv2d(96, 3), Conv2d(96, 3, stride=2), Dropout(0.5)),
-        *(Conv2d(192, 3), Conv2d(192, 3), Conv2d(192, 3, stride=2), Dropout(0.5)),
+        *(Conv2d(96, 3), Conv2d(96, 3), Conv2d(96, 3, stride=2), DropoutLayer(0.5)),
+        *(Conv2d(192, 3), Conv2d(192, 3), Conv2d(192, 3, stride=2), DropoutLayer(0.5)),
         *(Conv2d(192, 3), Conv2d(192, 1), Conv2d(outputs, 1, relu=False)),
         GlobalAveragePool(),
     )
@@ -120,7 +120,7 @@ def _lfw_cnn(outputs: int, _: int) -> Layers:
 
 
 def _hospital_mlp(outputs: int, _: int) -> Layers:
-    return (Linear(200), Dropout(0.5), Linear(200), Dropout(0.5), Linear(outputs, relu=False))
+    return (Linear(200), DropoutLayer(0.5), Linear(200), DropoutLayer(0.5), Linear(outputs, relu=False))
 
 
 _RECIPES: Final = {

@@ -30,7 +30,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from sottovoce.core.errors import PrivacyError
 from sottovoce.core.files import sync_folder
-from sottovoce.privacy.plan import PrivacyPlan
+from sottovoce.privacy.plan.plan import PrivacyPlan
 
 __all__ = ["Ledger", "Verdict", "verify"]
 

@@ -25,7 +25,7 @@ from sottovoce.core.vectors import Vector
 __all__ = ["Message", "Scheme", "State", "Task"]
 
 State = dict[str, NDArray[Any]]  # always has "params", the full model
-Message = NDArray[Any]  # float32 of `length`, or packed ballots (uint8)
+Message = NDArray[Any]  # float32 of `length`, or packed signs (uint8)
 Mask = NDArray[np.bool_]
 
 
@@ -44,7 +44,7 @@ class Scheme(ABC):
     name: ClassVar[str]
     paper: ClassVar[str]  # where it is defined
     saves: ClassVar[Literal["nothing", "up", "up and down"]]
-    form: ClassVar[Literal["floats", "ballots"]] = "floats"  # what `encode` returns
+    form: ClassVar[Literal["floats", "signs"]] = "floats"  # what `encode` returns
     linear: ClassVar[bool] = True  # encode(a) + encode(b) == encode(a + b)
     private: ClassVar[bool] = True  # has a private twin
     weighted: ClassVar[bool] = True  # clients count by |D_k| unless `[aggregation] weighting` says otherwise

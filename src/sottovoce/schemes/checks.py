@@ -25,8 +25,8 @@ from sottovoce.core import wire
 from sottovoce.core.errors import InputError, WireError
 from sottovoce.core.streams import Purpose, Streams
 from sottovoce.core.vectors import Vector
-from sottovoce.schemes.ballots import Tally, ballot_size
 from sottovoce.schemes.base import Message, Scheme, State
+from sottovoce.schemes.packed_signs import Tally, packed_size
 
 __all__ = ["CHECKS", "Trial", "prepare", "scheme_checks"]
 
@@ -69,10 +69,10 @@ class Trial:
 
     def mean(self, messages: list[Message], expected: int) -> Vector:
         """Divide the sum of messages by the expected cohort, as the server does."""
-        if self.server.form == "ballots":
+        if self.server.form == "signs":
             tally = Tally(self.server.length)
-            for ballot in messages:
-                tally.add(ballot)
+            for signs in messages:
+                tally.add(signs)
             return (tally.total() / expected).astype(np.float32)
         total = np.zeros(self.server.length, np.float64)
         for message in messages:
@@ -118,7 +118,7 @@ def check_length(trial: Trial) -> None:
     """Require messages of the declared type and length, whatever the update."""
     silent = _frozen(np.zeros_like(trial.start))
     length = trial.server.length
-    size, kind = (ballot_size(length), "uint8") if trial.server.form == "ballots" else (length, "float32")
+    size, kind = (packed_size(length), "uint8") if trial.server.form == "signs" else (length, "float32")
     for update in (*trial.updates, silent):
         message = trial.encode(update)
         trial.require(
@@ -143,12 +143,12 @@ def check_wire(trial: Trial) -> None:
     message = trial.encode(trial.updates[0])
     length = trial.server.length
     received: NDArray[Any]
-    if trial.server.form == "ballots":
+    if trial.server.form == "signs":
         payload, size = wire.frame(message, length=length, bits=1), wire.frame_size(length, 1)
         try:
             received = np.frombuffer(wire.open_frame(payload, length=length, bits=1), np.uint8)
         except WireError as error:
-            raise InputError(f"{trial.server.name}: the ballot cannot be read: {error}") from error
+            raise InputError(f"{trial.server.name}: the signs cannot be read: {error}") from error
     else:
         payload, size = wire.pack(message), wire.frame_size(length)
         received = wire.unpack_floats(payload, length=length)
@@ -178,7 +178,7 @@ def check_linear(trial: Trial) -> None:
     """Require encode(a) + encode(b) = encode(a + b) where it is claimed."""
     if not trial.server.linear:
         return
-    trial.require(trial.server.form == "floats", "ballots cannot be linear")
+    trial.require(trial.server.form == "floats", "signs cannot be linear")
     one, two = trial.updates[:2]
     whole = trial.encode(_frozen(one + two))
     parts = trial.encode(one) + trial.encode(two)

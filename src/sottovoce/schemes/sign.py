@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, final
 from numpy.random import Generator
 
 from sottovoce.core.vectors import Vector
-from sottovoce.schemes import ballots
+from sottovoce.schemes import packed_signs
 from sottovoce.schemes.base import Message, Scheme, State
 from sottovoce.schemes.keys import positive
 
@@ -20,7 +20,7 @@ __all__ = ["Sign"]
 class Sign(Scheme):
     """Let clients vote on the direction of every coordinate.
 
-    Symbols: gamma = `server_lr`, s_k = sign(w_k - w) = the ballot, n = `dim`.
+    Symbols: gamma = `server_lr`, s_k = sign(w_k - w) = the signs, n = `dim`.
     Thesis, Alg. 3; Kerkouche, Ács and Castelluccia, "Federated Learning in Adversarial Settings", 2020. Never weighted
     by |D_k|: a client could scale its vote by inventing records.
     """
@@ -28,7 +28,7 @@ class Sign(Scheme):
     name: ClassVar[str] = "fl-sign"
     paper: ClassVar[str] = "thesis, Alg. 3"
     saves: ClassVar[Literal["nothing", "up", "up and down"]] = "up"
-    form: ClassVar[Literal["floats", "ballots"]] = "ballots"
+    form: ClassVar[Literal["floats", "signs"]] = "signs"
     linear: ClassVar[bool] = False
     weighted: ClassVar[bool] = False
 
@@ -39,12 +39,12 @@ class Sign(Scheme):
 
     def encode(self, update: Vector, seed: int, rng: Generator) -> Message:
         """Return sign(w_k - w), packed."""
-        return ballots.pack_signs(update, rng)
+        return packed_signs.pack_signs(update, rng)
 
     def decode(self, mean: Vector, state: State, seed: int, rng: Generator) -> State:
         """Return w + gamma * sign(sum of signs); the mean has the sign of the sum, and ties are drawn."""
-        vote = ballots.pack_signs(mean, rng)
-        return {"params": ballots.step(state["params"], vote, self.server_lr)}
+        vote = packed_signs.pack_signs(mean, rng)
+        return {"params": packed_signs.step(state["params"], vote, self.server_lr)}
 
     @property
     def paper_values(self) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from numpy.random import Generator
 from sottovoce.core import wire
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.core.vectors import Vector
-from sottovoce.schemes import ballots
+from sottovoce.schemes import packed_signs
 from sottovoce.schemes.base import Message, Scheme, State, Task
 from sottovoce.schemes.keys import positive
 
@@ -32,7 +32,7 @@ class SignSGD(Scheme):
     name: ClassVar[str] = "sign-sgd"
     paper: ClassVar[str] = "Bernstein et al. 2018; thesis, section 4.1.1"
     saves: ClassVar[Literal["nothing", "up", "up and down"]] = "up and down"
-    form: ClassVar[Literal["floats", "ballots"]] = "ballots"
+    form: ClassVar[Literal["floats", "signs"]] = "signs"
     linear: ClassVar[bool] = False
     private: ClassVar[bool] = False
     weighted: ClassVar[bool] = False
@@ -63,7 +63,7 @@ class SignSGD(Scheme):
         vote = np.frombuffer(wire.open_frame(body, length=length, bits=1), np.uint8)
         return self._task(votes, vote, memory)
 
-    def _task(self, votes: int, vote: ballots.Ballot, memory: State) -> Task:
+    def _task(self, votes: int, vote: packed_signs.Signs, memory: State) -> Task:
         if votes == 0:
             if self.start is None:
                 raise InputError("sign-sgd needs w_0 on the client; bind it with `start`")
@@ -71,7 +71,7 @@ class SignSGD(Scheme):
         elif memory and int(memory["votes"]) == votes:
             params = memory["params"]  # the same downlink again, or a replica made from the server's state
         elif memory and int(memory["votes"]) == votes - 1:
-            params = ballots.step(memory["params"], vote, self.server_lr)
+            params = packed_signs.step(memory["params"], vote, self.server_lr)
         else:
             heard = int(memory["votes"]) if memory else 0
             raise RunError(f"sign-sgd: this client heard {heard} votes and is sent vote {votes}; it must hear them all")
@@ -83,13 +83,13 @@ class SignSGD(Scheme):
 
     def encode(self, update: Vector, seed: int, rng: Generator) -> Message:
         """Return the sign of the step, which is that of minus the gradient, packed."""
-        return ballots.pack_signs(update, rng)
+        return packed_signs.pack_signs(update, rng)
 
     def decode(self, mean: Vector, state: State, seed: int, rng: Generator) -> State:
         """Return w + gamma * vote, with the vote kept for the next downlink."""
-        vote = ballots.pack_signs(mean, rng)
+        vote = packed_signs.pack_signs(mean, rng)
         return {
-            "params": ballots.step(state["params"], vote, self.server_lr),
+            "params": packed_signs.step(state["params"], vote, self.server_lr),
             "votes": np.array(int(state["votes"]) + 1, np.int64),
             "vote": vote,
         }

@@ -1,23 +1,23 @@
 """Sum vectors of integers so that the server learns the sum and nothing else; see docs/secure-aggregation.md."""
 
-from sottovoce.secagg.client import Client
+from sottovoce.secagg.client import RoundClient
 from sottovoce.secagg.mark import RoundMark
 from sottovoce.secagg.messages import PHASES
 from sottovoce.secagg.policy import Policy
 from sottovoce.secagg.primitives import KeyedEntropy, verifying_key
-from sottovoce.secagg.server import Server
+from sottovoce.secagg.server import RoundServer
 from sottovoce.secagg.session import Session, check_modulus, check_threshold, default_threshold
 from sottovoce.secagg.standing import StandingClient
 from sottovoce.secagg.standing_server import Registrar, StandingServer
 
 __all__ = [
     "PHASES",
-    "Client",
     "KeyedEntropy",
     "Policy",
     "Registrar",
+    "RoundClient",
     "RoundMark",
-    "Server",
+    "RoundServer",
     "Session",
     "StandingClient",
     "StandingServer",

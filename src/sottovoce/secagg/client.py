@@ -25,10 +25,10 @@ from sottovoce.secagg import agreement, keylist, masks, messages, primitives, sh
 from sottovoce.secagg.mark import RoundMark
 from sottovoce.secagg.messages import PHASES
 from sottovoce.secagg.primitives import KEY, NONCE, Entropy
+from sottovoce.secagg.rules import check_quorum, check_words, pair_mask, pair_sign, self_mask
 from sottovoce.secagg.session import Session
-from sottovoce.secagg.terms import check_quorum, check_words, pair_mask, pair_sign, self_mask
 
-__all__ = ["Client"]
+__all__ = ["RoundClient"]
 
 
 @dataclass
@@ -44,7 +44,7 @@ class _Secrets:
 
 
 @final
-class Client:
+class RoundClient:
     """Take part in one session; `entropy` is the operating system's unless the run is a simulation.
 
     `mark` remembers the highest round masked: a file in a deployment, memory in a simulation. The session's terms are

@@ -11,8 +11,8 @@ from sottovoce.core.wire import Buffer, Words
 from sottovoce.secagg import masks, primitives, shamir
 from sottovoce.secagg.masks import Sum
 from sottovoce.secagg.primitives import KEY
+from sottovoce.secagg.rules import pair_mask, pair_sign, self_mask
 from sottovoce.secagg.session import Session
-from sottovoce.secagg.terms import pair_mask, pair_sign, self_mask
 
 __all__ = ["complaints", "open_by_shares", "open_seeds", "read_told"]
 

@@ -17,14 +17,14 @@ from sottovoce.secagg.keylist import Keys, read_advertisement, write_keys
 from sottovoce.secagg.opening import complaints, open_by_shares, read_told
 from sottovoce.secagg.phased import PhasedServer
 from sottovoce.secagg.primitives import KEY, SIGNATURE
+from sottovoce.secagg.rules import check_quorum
 from sottovoce.secagg.session import Session
-from sottovoce.secagg.terms import check_quorum
 
-__all__ = ["Server"]
+__all__ = ["RoundServer"]
 
 
 @final
-class Server(PhasedServer):
+class RoundServer(PhasedServer):
     """Sum one round's vectors with keys that live for this round only."""
 
     phases: ClassVar[tuple[str, ...]] = messages.PHASES

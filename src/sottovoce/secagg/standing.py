@@ -28,8 +28,8 @@ from sottovoce.core.wire import Buffer, Words
 from sottovoce.secagg import agreement, keylist, masks, messages, primitives, shamir
 from sottovoce.secagg.mark import RoundMark
 from sottovoce.secagg.primitives import KEY, NONCE, Entropy
+from sottovoce.secagg.rules import check_quorum, check_words, pair_mask, pair_sign, self_mask
 from sottovoce.secagg.session import Session
-from sottovoce.secagg.terms import check_quorum, check_words, pair_mask, pair_sign, self_mask
 
 __all__ = ["StandingClient"]
 
@@ -66,9 +66,9 @@ class _Round:
 class StandingClient:
     """Enrol once (`advertise`, `enrol`), then take part in rounds (`mask`, `consistency`, `unmask`) in rising order.
 
-    `mark` is as for `Client`; a client that was restored to a state before the mark must enrol again.
+    `mark` is as for `RoundClient`; a client that was restored to a state before the mark must enrol again.
 
-    Guarantee: as for `Client`, round by round; whoever later seizes the client's state learns no earlier mask.
+    Guarantee: as for `RoundClient`, round by round; whoever later seizes the client's state learns no earlier mask.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class StandingClient:
         mark: RoundMark | None = None,
     ) -> None:
         if session.key_life != "session":
-            raise InputError("this client takes a session whose keys live for the session; see Client")
+            raise InputError("this client takes a session whose keys live for the session; see RoundClient")
         if primitives.verifying_key(signing_key) != session.keys.get(client):
             raise InputError(f"client {client}: the signing key is not the one registered for it")
         self._mark = mark or RoundMark()

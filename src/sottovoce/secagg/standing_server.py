@@ -13,8 +13,8 @@ from sottovoce.secagg.keylist import Keys, read_advertisement, write_keys
 from sottovoce.secagg.opening import complaints, open_seeds, read_told
 from sottovoce.secagg.phased import PhasedServer
 from sottovoce.secagg.primitives import KEY, SIGNATURE
+from sottovoce.secagg.rules import check_quorum, pair_sign, self_mask
 from sottovoce.secagg.session import Session
-from sottovoce.secagg.terms import check_quorum, pair_sign, self_mask
 
 __all__ = ["Registrar", "StandingServer"]
 
@@ -60,7 +60,7 @@ class StandingServer(PhasedServer):
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         if session.key_life != "session":
-            raise InputError("this server takes a session whose keys live for the session; see Server")
+            raise InputError("this server takes a session whose keys live for the session; see RoundServer")
         self._sum = masks.new_sum(session.length, session.bits)
         self._commitments: dict[int, bytes] = {}
         self._sealed: dict[int, dict[int, bytes]] = {}  # sender -> receiver -> a share only the receiver can read

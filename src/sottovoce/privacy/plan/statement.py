@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sottovoce.privacy.plan import PrivacyPlan
+    from sottovoce.privacy.plan.plan import PrivacyPlan
 
 __all__ = ["describe"]
 

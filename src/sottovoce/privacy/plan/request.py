@@ -8,11 +8,11 @@ from typing import Literal
 
 from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.core.validate import in_range, one_of
-from sottovoce.privacy.clipping import LEAST_CLIP_NORM, MOST_CLIP_NORM
-from sottovoce.privacy.events import ACCOUNTANTS, SAMPLINGS, Accountant, Event, Sampling
-from sottovoce.privacy.grid import Form
+from sottovoce.privacy.accounting.events import ACCOUNTANTS, SAMPLINGS, Accountant, Event, Sampling
+from sottovoce.privacy.noise.clipping import LEAST_CLIP_NORM, MOST_CLIP_NORM
+from sottovoce.privacy.noise.grid import Form
 
-__all__ = ["CLIPPINGS", "MECHANISMS", "Clipping", "Mechanism", "Request"]
+__all__ = ["CLIPPINGS", "MECHANISMS", "Clipping", "Mechanism", "PrivacyRequest"]
 
 Clipping = Literal["fixed", "public", "adaptive", "private"]
 Mechanism = Literal["discrete-gaussian", "gaussian"]
@@ -21,7 +21,7 @@ MECHANISMS: tuple[Mechanism, ...] = ("discrete-gaussian", "gaussian")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class PrivacyRequest:
     """The keys of a private run as the user gives them; every one is checked.
 
     `epsilon`, against outsiders, and `epsilon_server` are targets. `threshold` 1 means that no client may drop out;
@@ -38,7 +38,7 @@ class Request:
     epsilon: float | None = None
     epsilon_server: float | None = None
     noise_multiplier: float | None = None
-    clip_norm: float = 0.0  # ballots: sqrt(length), which is what signs weigh
+    clip_norm: float = 0.0  # signs: sqrt(length), which is what signs weigh
     sampling: Sampling = "poisson"
     accountant: Accountant = "pld"
     mechanism: Mechanism = "discrete-gaussian"
@@ -79,7 +79,7 @@ class Request:
         one_of("accountant", self.accountant, ACCOUNTANTS)
         one_of("mechanism", self.mechanism, MECHANISMS)
         one_of("clipping", self.clipping, CLIPPINGS)
-        one_of("form", self.form, ("floats", "ballots"))
+        one_of("form", self.form, ("floats", "signs"))
         one_of("weighting", self.weighting, ("equal", "size"))
         one_of("grid", self.grid, ("solved", "papers"))
         self._check_budget()
@@ -114,7 +114,7 @@ class Request:
             )
 
     def _check_clipping(self) -> None:
-        if self.form == "ballots":
+        if self.form == "signs":
             if self.clipping != "fixed":
                 raise InputError(f"signs weigh sqrt(length) and need no clipping, got clipping {self.clipping!r}")
             weight = self.length**0.5
@@ -147,9 +147,9 @@ class Request:
                 "the continuous Gaussian leaks through floating point (Mironov 2012) and is for simulation only; "
                 "use discrete-gaussian"
             )
-        if self.mechanism == "gaussian" and (self.form == "ballots" or self.clipping == "adaptive"):
+        if self.mechanism == "gaussian" and (self.form == "signs" or self.clipping == "adaptive"):
             raise InputError("the continuous Gaussian is for comparing float schemes with a given clip_norm only")
-        if self.grid == "papers" and self.form != "ballots":
+        if self.grid == "papers" and self.form != "signs":
             raise InputError("the papers' grid of step 1 is for signs only")
 
     def _check_cohort(self) -> None:

@@ -15,10 +15,10 @@ import numpy as np
 
 from sottovoce.core.validate import in_range
 from sottovoce.core.vectors import Vector
-from sottovoce.privacy.events import Event
-from sottovoce.privacy.plan import PrivacyPlan
+from sottovoce.privacy.accounting.events import Event
+from sottovoce.privacy.plan.plan import PrivacyPlan
 
-__all__ = ["ballot", "elected", "vote_plan"]
+__all__ = ["elected", "marks", "vote_plan"]
 
 
 def vote_plan(*, kept: int, noise_multiplier: float, **keys: Any) -> tuple[PrivacyPlan, tuple[Event, ...]]:
@@ -36,7 +36,7 @@ def vote_plan(*, kept: int, noise_multiplier: float, **keys: Any) -> tuple[Priva
     return plan, tuple(plan.events())
 
 
-def ballot(importance: Vector, kept: int) -> Vector:
+def marks(importance: Vector, kept: int) -> Vector:
     """Return 1 at the `kept` largest magnitudes, 0 elsewhere; of equal ones the first."""
     in_range("kept", kept, low=1, high=importance.size)
     marks = np.zeros(importance.size, np.float32)

@@ -7,9 +7,9 @@ from typing import Any
 
 from sottovoce.core.errors import InputError
 from sottovoce.core.validate import in_range, one_of
-from sottovoce.privacy import accountant as accounts
-from sottovoce.privacy.events import ACCOUNTANTS, SAMPLINGS, Accountant, Event, Sampling
-from sottovoce.privacy.participation import participation_cap
+from sottovoce.privacy.accounting import accountant as accounts
+from sottovoce.privacy.accounting.events import ACCOUNTANTS, SAMPLINGS, Accountant, Event, Sampling
+from sottovoce.privacy.accounting.participation import participation_cap
 
 __all__ = ["calculate", "curve"]
 

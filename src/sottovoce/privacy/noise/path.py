@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError
 from sottovoce.core.vectors import Vector
-from sottovoce.privacy.clipping import norm
-from sottovoce.privacy.randomness import Bits
-from sottovoce.privacy.sampler import Words, draw
-from sottovoce.privacy.table import centred_tables, fraction_tables
+from sottovoce.privacy.noise.clipping import norm
+from sottovoce.privacy.noise.randomness import Bits
+from sottovoce.privacy.noise.sampler import Words, draw
+from sottovoce.privacy.noise.table import centred_tables, fraction_tables
 
-__all__ = ["add_noise", "protect_ballots", "protect_floats", "to_floats"]
+__all__ = ["add_noise", "protect_floats", "protect_signs", "to_floats"]
 
 
 def protect_floats(
@@ -43,7 +43,7 @@ def protect_floats(
     return draw(fraction_tables(share_variance, precision), centres, randomness, modulus_bits=bits)
 
 
-def protect_ballots(
+def protect_signs(
     message: NDArray[np.int8], *, radius: float, share_variance: Fraction, bits: int, randomness: Bits
 ) -> Words:
     """Return the words of a message of signs: discrete Gaussians around +-radius / sqrt(length), no rounding needed.
@@ -51,13 +51,13 @@ def protect_ballots(
     Guarantee: the centres have norm at most `radius`, because every value must be +1 or -1.
     """
     if not bool(((message == 1) | (message == -1)).all()):
-        raise InputError("a ballot must be +1 or -1 in every coordinate")
-    centre = ballot_centre(radius, message.size)
+        raise InputError("signs must be +1 or -1 in every coordinate")
+    centre = sign_centre(radius, message.size)
     tables = centred_tables(share_variance, (centre, -centre))
     return draw(tables, (message < 0).astype(np.int32), randomness, modulus_bits=bits)
 
 
-def ballot_centre(radius: float, length: int) -> Fraction:
+def sign_centre(radius: float, length: int) -> Fraction:
     """Return radius / sqrt(length), rounded down so that `length` of them are not longer than `radius`."""
     centre = Fraction(min(1.0, radius / math.sqrt(length)))
     while centre * centre * length > Fraction(radius) ** 2:

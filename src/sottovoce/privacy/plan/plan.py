@@ -17,18 +17,18 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.core.validate import in_range, one_of
 from sottovoce.core.vectors import Vector
-from sottovoce.privacy import accountant as accounts
-from sottovoce.privacy import path
-from sottovoce.privacy.clipping import LEAST_CLIP_NORM, MOST_CLIP_NORM, Adaptive, norm
-from sottovoce.privacy.cohort import Cohort, Counts, draw_cohort
-from sottovoce.privacy.events import Event
-from sottovoce.privacy.grid import Grid
-from sottovoce.privacy.lattice import ROUNDING
-from sottovoce.privacy.mechanisms import Gaussian
-from sottovoce.privacy.randomness import Randomness
-from sottovoce.privacy.request import Request
-from sottovoce.privacy.shares import Shares
-from sottovoce.privacy.solver import (
+from sottovoce.privacy.accounting import accountant as accounts
+from sottovoce.privacy.accounting.events import Event
+from sottovoce.privacy.noise import path
+from sottovoce.privacy.noise.clipping import LEAST_CLIP_NORM, MOST_CLIP_NORM, Adaptive, norm
+from sottovoce.privacy.noise.grid import NoiseGrid
+from sottovoce.privacy.noise.lattice import ROUNDING
+from sottovoce.privacy.noise.mechanisms import Gaussian
+from sottovoce.privacy.noise.randomness import Randomness
+from sottovoce.privacy.plan.cohort import Counts, Drawn, draw_cohort
+from sottovoce.privacy.plan.request import PrivacyRequest
+from sottovoce.privacy.plan.shares import Shares
+from sottovoce.privacy.plan.solver import (
     accounted_delta,
     affordable_rounds,
     against,
@@ -39,7 +39,7 @@ from sottovoce.privacy.solver import (
     request_grid,
     solve_noise,
 )
-from sottovoce.privacy.statement import describe
+from sottovoce.privacy.plan.statement import describe
 
 __all__ = ["PrivacyPlan", "Release"]
 
@@ -66,7 +66,7 @@ class PrivacyPlan:
     An epsilon is infinite where there is no bound. A plan whose fields were changed by hand does not construct.
     """
 
-    request: Request
+    request: PrivacyRequest
     noise_multiplier: float
     epsilon: float
     epsilon_server: float
@@ -74,7 +74,7 @@ class PrivacyPlan:
     rounds: int  # those that the budget affords, at most those asked for
     max_participations: int
     shares: Shares
-    grid: Grid | None  # None: the continuous Gaussian, in simulation
+    grid: NoiseGrid | None  # None: the continuous Gaussian, in simulation
     seal: str
 
     def __post_init__(self) -> None:
@@ -83,15 +83,15 @@ class PrivacyPlan:
 
     @classmethod
     def solve(cls, **keys: Any) -> Self:
-        """Return the plan for the keys of `Request`, or say in one sentence why there is none.
+        """Return the plan for the keys of `PrivacyRequest`, or say in one sentence why there is none.
 
         With `epsilon` or `epsilon_server` or both it finds the noise for all rounds; with `noise_multiplier` alone the
         epsilons; with `noise_multiplier` and `epsilon`, epsilon is the budget and the run ends at the last round that
         it affords.
         """
         for key in keys:
-            one_of("privacy", key, Request.__dataclass_fields__)
-        request = Request(**keys)
+            one_of("privacy", key, PrivacyRequest.__dataclass_fields__)
+        request = PrivacyRequest(**keys)
         cap = cohort_cap(request)
         shares = Shares(request.threshold, request.colluders, cohort_floor(request, cap), cap)
         noise = solve_noise(request, shares)
@@ -138,7 +138,7 @@ class PrivacyPlan:
         self._check_randomness(randomness)
         self.shares.check(cohort, cohort)
         request = self.request
-        expected = np.int8 if request.form == "ballots" else np.float32
+        expected = np.int8 if request.form == "signs" else np.float32
         if message.shape != (request.length,) or message.dtype != expected:
             raise InputError(
                 f"a message of {request.length} {expected.__name__} values was expected, "
@@ -148,8 +148,8 @@ class PrivacyPlan:
         if self.grid is None:
             return Gaussian(self.stddev(bound) / math.sqrt(cohort)).protect(message, bound, randomness)
         share = Fraction(self.grid.variance) / cohort
-        if request.form == "ballots":
-            return path.protect_ballots(
+        if request.form == "signs":
+            return path.protect_signs(
                 message,
                 radius=self.grid.radius,
                 share_variance=share,
@@ -169,7 +169,7 @@ class PrivacyPlan:
 
     # What the server does.
 
-    def draw_cohort(self, draws: Counts, rng: Generator) -> Cohort:
+    def draw_cohort(self, draws: Counts, rng: Generator) -> Drawn:
         """Return the next cohort; `draws` counts how often each client was drawn so far (zeros at first)."""
         request = self.request
         if draws.shape != (request.clients,):
@@ -344,7 +344,7 @@ class PrivacyPlan:
             raise PrivacyError("noise in a deployment must come from the operating system, not from a seed")
 
 
-def _rounding(grid: Grid | None, noise: float) -> float:
+def _rounding(grid: NoiseGrid | None, noise: float) -> float:
     """Return s^2 / (z R)^2, by how much the rounding widens the variance; floats are not rounded."""
     return 0.0 if grid is None else (ROUNDING / (noise * grid.radius)) ** 2
 

@@ -1,6 +1,6 @@
 """Turn updates into packed signs, count votes without unpacking them, and step by a vote.
 
-A ballot is one bit a coordinate, 1 for +1 and 0 for -1, lowest bit first, and zero after the last coordinate: nothing
+A signs is one bit a coordinate, 1 for +1 and 0 for -1, lowest bit first, and zero after the last coordinate: nothing
 but +1 and -1 can be expressed. `sign` never says 0; the sign of a zero is drawn.
 """
 
@@ -19,21 +19,21 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.core.vectors import Vector
 
-__all__ = ["Ballot", "Tally", "ballot_size", "expand", "pack_signs", "step"]
+__all__ = ["Signs", "Tally", "expand", "pack_signs", "packed_size", "step"]
 
-Ballot = NDArray[np.uint8]
+Signs = NDArray[np.uint8]
 
 _LANES: Final = 32  # coordinates read at once by `_pack_signs`
 _SPREAD: Final = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").view(np.uint64)[:, 0]
-_BATCH: Final = 15  # ballots that one pass of carry-save adders turns into a 4-bit count
+_BATCH: Final = 15  # signs that one pass of carry-save adders turns into a 4-bit count
 
 
-def ballot_size(length: int) -> int:
-    """Return the bytes of a ballot on `length` coordinates."""
+def packed_size(length: int) -> int:
+    """Return the bytes of a signs on `length` coordinates."""
     return (length + 7) // 8
 
 
-def pack_signs(values: Vector, rng: Generator) -> Ballot:
+def pack_signs(values: Vector, rng: Generator) -> Signs:
     """Return the packed signs of `values`; zeros, of either sign, get a random one; NaN has none.
 
     >>> pack_signs(np.array([0.5, -2.0, 3.0], np.float32), np.random.default_rng(0)).tolist()
@@ -49,30 +49,30 @@ def pack_signs(values: Vector, rng: Generator) -> Ballot:
             raise RunError("an update with values that are NaN has no sign; the client diverged")
         # One draw a coordinate, used or not, is cheaper than finding the zeros one by one.
         positive |= signless & rng.integers(0, 1 << 32, words, np.uint32)
-    return positive.view(np.uint8)[: ballot_size(values.size)]
+    return positive.view(np.uint8)[: packed_size(values.size)]
 
 
-def expand(ballot: Ballot, length: int) -> NDArray[np.int8]:
-    """Return the signs of a ballot as +1 and -1.
+def expand(signs: Signs, length: int) -> NDArray[np.int8]:
+    """Return the signs of a signs as +1 and -1.
 
     >>> expand(np.array([5], np.uint8), 3).tolist()
     [1, -1, 1]
     """
-    _check(ballot, length)
-    bits = np.unpackbits(ballot, count=length, bitorder="little").view(np.int8)
+    _check(signs, length)
+    bits = np.unpackbits(signs, count=length, bitorder="little").view(np.int8)
     return 2 * bits - 1
 
 
-def step(params: Vector, ballot: Ballot, size: float) -> Vector:
-    """Return `params` moved by `size` along the signs of a ballot; the same bits on the server and on every client."""
-    _check(ballot, params.size)
+def step(params: Vector, signs: Signs, size: float) -> Vector:
+    """Return `params` moved by `size` along the signs of a signs; the same bits on the server and on every client."""
+    _check(signs, params.size)
     moved = np.empty(params.size, np.float32)
-    _step(params, ballot, np.float32(size), moved)
+    _step(params, signs, np.float32(size), moved)
     return moved
 
 
 class Tally:
-    """Count ballots exactly, one at a time or by merging other tallies, in any order.
+    """Count signs exactly, one at a time or by merging other tallies, in any order.
 
     The counts are bit-sliced: plane b holds bit b of every coordinate's count, 64 coordinates a word. Ballots wait
     until there are 15, which carry-save adders turn into a 4-bit count (Harley and Seal's population count, sideways).
@@ -92,17 +92,17 @@ class Tally:
         self._pending = np.zeros((_BATCH, words), np.uint64)
         self._waiting = 0
 
-    def add(self, ballot: Ballot) -> None:
-        """Count one ballot."""
-        _check(ballot, self.length)
-        self._pending[self._waiting].view(np.uint8)[: ballot.size] = ballot
+    def add(self, signs: Signs) -> None:
+        """Count one signs."""
+        _check(signs, self.length)
+        self._pending[self._waiting].view(np.uint8)[: signs.size] = signs
         self._waiting += 1
         self.count += 1
         if self._waiting == _BATCH:
             self._flush()
 
     def merge(self, other: Tally) -> None:
-        """Count every ballot that `other` has counted."""
+        """Count every signs that `other` has counted."""
         if other.length != self.length:
             raise InputError(f"tallies of {self.length} and of {other.length} coordinates cannot be merged")
         self._flush()
@@ -114,13 +114,13 @@ class Tally:
         """Return the sum of the signs of each coordinate."""
         self._flush()
         total = np.full(self.length, -self.count, np.int32)
-        size = ballot_size(self.length)
+        size = packed_size(self.length)
         for low in range(0, len(self._planes), 8):
             _add_digits(self._planes.view(np.uint8)[low : low + 8, :size], _SPREAD, np.int32(low + 1), total)
         return total
 
     def __getstate__(self) -> dict[str, Any]:
-        self._flush()  # a worker sends its counts, not the room for ballots to come
+        self._flush()  # a worker sends its counts, not the room for signs to come
         return {"length": self.length, "count": self.count, "planes": self._planes}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -143,10 +143,10 @@ class Tally:
         _accumulate(digits, self._planes, np.zeros(self._planes.shape[1], np.uint64))
 
 
-def _check(ballot: Ballot, length: int) -> None:
-    if ballot.dtype != np.uint8 or ballot.size != ballot_size(length):
+def _check(signs: Signs, length: int) -> None:
+    if signs.dtype != np.uint8 or signs.size != packed_size(length):
         raise InputError(
-            f"a ballot on {length} coordinates is {ballot_size(length)} bytes, got {ballot.size} {ballot.dtype}"
+            f"a signs on {length} coordinates is {packed_size(length)} bytes, got {signs.size} {signs.dtype}"
         )
 
 
@@ -188,13 +188,13 @@ def _pack_signs(values, last, positive, signless):  # type: ignore[no-untyped-de
 
 
 @njit(cache=True, nogil=True)
-def _step(params, ballot, size, moved):  # type: ignore[no-untyped-def]
+def _step(params, signs, size, moved):  # type: ignore[no-untyped-def]
     for byte in range(params.size // 8):
-        bits = np.int32(ballot[byte])
+        bits = np.int32(signs[byte])
         for bit in range(8):
             moved[8 * byte + bit] = params[8 * byte + bit] + (size if (bits >> bit) & 1 else -size)
     for index in range(params.size // 8 * 8, params.size):
-        moved[index] = params[index] + (size if (ballot[index // 8] >> (index % 8)) & 1 else -size)
+        moved[index] = params[index] + (size if (signs[index // 8] >> (index % 8)) & 1 else -size)
 
 
 @njit(inline="always")

@@ -9,14 +9,14 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError
-from sottovoce.privacy.events import Sampling
+from sottovoce.privacy.accounting.events import Sampling
 
-__all__ = ["Cohort", "draw_cohort"]
+__all__ = ["Drawn", "draw_cohort"]
 
 Counts = NDArray[np.int32]
 
 
-class Cohort(NamedTuple):
+class Drawn(NamedTuple):
     """Hold who takes part, in ascending order, and how often each client has been drawn by now."""
 
     clients: NDArray[np.int64]
@@ -33,7 +33,7 @@ def draw_cohort(
     max_participations: int,
     cohort_floor: int = 1,
     rng: Generator,
-) -> Cohort:
+) -> Drawn:
     """Return the cohort of the next round, given how often each client was drawn before.
 
     Poisson: each client by its own coin. More than `cohort_cap` drawn: a uniformly random subset of that size, which is
@@ -56,4 +56,4 @@ def draw_cohort(
     if drawn.size > cohort_cap:
         drawn = np.sort(rng.choice(drawn, size=cohort_cap, replace=False))
     taking = drawn[after[drawn] <= max_participations].astype(np.int64)
-    return Cohort(taking if taking.size >= cohort_floor else taking[:0], after)
+    return Drawn(taking if taking.size >= cohort_floor else taking[:0], after)

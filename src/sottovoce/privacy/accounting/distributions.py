@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache, reduce
 from typing import Any, Final
 
-from sottovoce.privacy.events import Event
+from sottovoce.privacy.accounting.events import Event
 
 __all__ = ["composed", "curve", "spread"]
 

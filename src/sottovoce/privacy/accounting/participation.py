@@ -6,8 +6,8 @@ import math
 
 from sottovoce.core.errors import PrivacyError
 from sottovoce.core.validate import in_range
-from sottovoce.privacy.binomial import upper_quantile
-from sottovoce.privacy.events import Sampling
+from sottovoce.privacy.accounting.binomial import upper_quantile
+from sottovoce.privacy.accounting.events import Sampling
 
 __all__ = ["participation_cap"]
 

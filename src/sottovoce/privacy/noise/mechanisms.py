@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from sottovoce.core.validate import in_range
 from sottovoce.core.vectors import Vector
-from sottovoce.privacy.clipping import clip
-from sottovoce.privacy.randomness import Randomness
+from sottovoce.privacy.noise.clipping import clip
+from sottovoce.privacy.noise.randomness import Randomness
 
 __all__ = ["Gaussian", "Laplace", "Staircase"]
 

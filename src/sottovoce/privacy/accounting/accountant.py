@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from sottovoce.core.errors import PrivacyError
 from sottovoce.core.validate import in_range, one_of
-from sottovoce.privacy import distributions
-from sottovoce.privacy.events import ACCOUNTANTS, Accountant, Event
+from sottovoce.privacy.accounting import distributions
+from sottovoce.privacy.accounting.events import ACCOUNTANTS, Accountant, Event
 
 __all__ = ["epsilon", "epsilon_server", "epsilons_by_round", "noise_multiplier", "truncation_slack"]
 

@@ -13,8 +13,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError, RunError
-from sottovoce.privacy.randomness import Bits
-from sottovoce.privacy.table import Tables
+from sottovoce.privacy.noise.randomness import Bits
+from sottovoce.privacy.noise.table import Tables
 
 __all__ = ["draw", "invert"]
 

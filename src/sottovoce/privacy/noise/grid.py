@@ -10,13 +10,13 @@ import numpy as np
 
 from sottovoce.core.errors import PrivacyError
 from sottovoce.core.validate import in_range
-from sottovoce.privacy.lattice import ROUNDING, sum_slack
-from sottovoce.privacy.shares import Shares
-from sottovoce.privacy.table import can_tabulate
+from sottovoce.privacy.noise.lattice import ROUNDING, sum_slack
+from sottovoce.privacy.noise.table import can_tabulate
+from sottovoce.privacy.plan.shares import Shares
 
-__all__ = ["Form", "Grid", "solve_grid"]
+__all__ = ["Form", "NoiseGrid", "solve_grid"]
 
-Form = Literal["floats", "ballots"]
+Form = Literal["floats", "signs"]
 
 FINEST: Final = 40.0  # grid steps in the noise's standard deviation at most: g = z S / 40 ...
 FINEST_SHARE: Final = 4.0  # ... or, in cohorts above 100 clients, so many in the standard deviation of one share
@@ -28,11 +28,11 @@ ROUNDING_SHARE: Final = 1 / 12  # of the clip norm: how long the vector of all r
 
 
 @dataclass(frozen=True)
-class Grid:
+class NoiseGrid:
     """Hold the integers of the private path; lengths are in grid steps.
 
     A message of norm `clip_norm` is `radius` steps long; a full cohort's noise has `variance`; centres have `precision`
-    binary digits (floats), or are +-`radius` / sqrt(length) as they are (ballots); words have `bits` bits. `slack` is
+    binary digits (floats), or are +-`radius` / sqrt(length) as they are (signs); words have `bits` bits. `slack` is
     the total variation distance of one release from the rounded Gaussian that `lattice` describes.
     """
 
@@ -53,8 +53,8 @@ def solve_grid(
     max_slack: float = 1e-20,
     step_one: bool = False,
     bits: int | None = None,
-) -> Grid:
-    """Return the grid with the fewest bits, and of those the finest; `step_one` is the papers' grid for ballots.
+) -> NoiseGrid:
+    """Return the grid with the fewest bits, and of those the finest; `step_one` is the papers' grid for signs.
 
     Guarantee: the sum of any cohort up to the cap fits the modulus with 12 standard deviations to spare, centres
     counted at their largest; the noise of a whole cohort, less the rounding width, is `noise_multiplier` clip norms;
@@ -96,7 +96,7 @@ def _finest(z: float, shares: Shares, length: int, form: Form, room: float, step
     """Return the largest radius whose sums fit `room` on either side of zero."""
 
     def needs(radius: float) -> float:
-        largest = radius / math.sqrt(length) if form == "ballots" else radius
+        largest = radius / math.sqrt(length) if form == "signs" else radius
         return shares.cap * largest + TAIL * math.sqrt(_variance(z, radius))
 
     if step_one:
@@ -114,15 +114,15 @@ def _finest(z: float, shares: Shares, length: int, form: Form, room: float, step
     return low
 
 
-def _grid(z: float, radius: float, shares: Shares, length: int, form: Form, bits: int) -> Grid:
+def _grid(z: float, radius: float, shares: Shares, length: int, form: Form, bits: int) -> NoiseGrid:
     variance = _variance(z, radius)
-    largest = radius / math.sqrt(length) if form == "ballots" else radius
+    largest = radius / math.sqrt(length) if form == "signs" else radius
     margin = 2.0 ** (bits - 1) - 1 - shares.cap * largest
     wrap = min(1.0, 2 * length * math.exp(-margin * margin / (2 * variance)))
     worst = max(float(np.max(sum_slack(known, variance / shares.sizes))) for known in shares.unknown_shares())
     fits = [k for k in PRECISIONS if _rounding_error(length, k) <= radius * ROUNDING_SHARE * (1 + 1e-9)]
-    precision = 0 if form == "ballots" else (fits[0] if fits else PRECISIONS[-1] + 1)
-    return Grid(bits, radius, variance, precision, wrap, length * worst)
+    precision = 0 if form == "signs" else (fits[0] if fits else PRECISIONS[-1] + 1)
+    return NoiseGrid(bits, radius, variance, precision, wrap, length * worst)
 
 
 def _variance(z: float, radius: float) -> float:

@@ -7,14 +7,14 @@ from functools import lru_cache
 from typing import Final
 
 from sottovoce.core.errors import PrivacyError
-from sottovoce.privacy import accountant as accounts
-from sottovoce.privacy.binomial import upper_quantile
-from sottovoce.privacy.events import Event
-from sottovoce.privacy.grid import COARSEST, Grid, solve_grid
-from sottovoce.privacy.lattice import ROUNDING
-from sottovoce.privacy.participation import participation_cap
-from sottovoce.privacy.request import Request
-from sottovoce.privacy.shares import Shares
+from sottovoce.privacy.accounting import accountant as accounts
+from sottovoce.privacy.accounting.binomial import upper_quantile
+from sottovoce.privacy.accounting.events import Event
+from sottovoce.privacy.accounting.participation import participation_cap
+from sottovoce.privacy.noise.grid import COARSEST, NoiseGrid, solve_grid
+from sottovoce.privacy.noise.lattice import ROUNDING
+from sottovoce.privacy.plan.request import PrivacyRequest
+from sottovoce.privacy.plan.shares import Shares
 
 __all__ = [
     "accounted_delta",
@@ -36,12 +36,14 @@ RARE_FLOOR: Final = 1e-4  # of delta: what sending cohorts below the default flo
 DEAR_FLOOR: Final = 0.5  # ... and what a floor of 2 may, because the sum of one client is no secure sum
 
 
-def accounted_delta(request: Request) -> float:
+def accounted_delta(request: PrivacyRequest) -> float:
     """Return the delta that the accountant gets; the rest pays for what the Gaussian does not describe."""
     return request.delta * (1 - RESERVE)
 
 
-def events_of(request: Request, shares: Shares, noise: float, rounds: int, *, rounding: float = 0.0) -> list[Event]:
+def events_of(
+    request: PrivacyRequest, shares: Shares, noise: float, rounds: int, *, rounding: float = 0.0
+) -> list[Event]:
     """Return what a run releases: what was spent before, and its rounds; `rounding` is the grid's, once it is known."""
     capped = request.sampling == "poisson" and shares.cap < request.clients
     event = Event(
@@ -57,7 +59,7 @@ def events_of(request: Request, shares: Shares, noise: float, rounds: int, *, ro
     return [*request.spent, event]
 
 
-def cohort_cap(request: Request) -> int:
+def cohort_cap(request: PrivacyRequest) -> int:
     """Return the largest cohort: the one asked for, or one that is hardly ever reached."""
     if request.sampling == "fixed":
         return request.cohort_size
@@ -67,7 +69,7 @@ def cohort_cap(request: Request) -> int:
     return max(1, upper_quantile(tail, request.clients, request.sample_rate))
 
 
-def cohort_floor(request: Request, cap: int) -> int:
+def cohort_floor(request: PrivacyRequest, cap: int) -> int:
     """Return the smallest cohort that is asked: the one given, or the largest whose charge is next to nothing.
 
     Where even a floor of 2 costs more than that, it is charged; where it costs too much, there is none (1): then a
@@ -89,7 +91,7 @@ def cohort_floor(request: Request, cap: int) -> int:
 
 
 @lru_cache(maxsize=256)
-def _floor_slack(request: Request, cap: int, floor: int, rounds: int) -> float:
+def _floor_slack(request: PrivacyRequest, cap: int, floor: int, rounds: int) -> float:
     """Bound the probability that in any of the rounds the others who take part are just below the floor, or fewer.
 
     Guarantee: sending cohorts below `floor` home adds at most this to delta, for every epsilon. Given everybody else's
@@ -111,7 +113,7 @@ def _floor_slack(request: Request, cap: int, floor: int, rounds: int) -> float:
     return rounds * (few + cut * few_of_cut)
 
 
-def participations(request: Request, rounds: int, epsilon: float) -> int:
+def participations(request: PrivacyRequest, rounds: int, epsilon: float) -> int:
     """Return the enforced number of rounds in which one client may contribute."""
     return participation_cap(
         sample_rate=request.sample_rate,
@@ -123,7 +125,7 @@ def participations(request: Request, rounds: int, epsilon: float) -> int:
     )
 
 
-def _likely_epsilon(request: Request) -> float:
+def _likely_epsilon(request: PrivacyRequest) -> float:
     """Return about what the run may cost, before anybody cuts a cohort."""
     if request.epsilon is not None or request.noise_multiplier is None:
         return request.epsilon or request.epsilon_server or USUAL_EPSILON
@@ -135,7 +137,7 @@ def _likely_epsilon(request: Request) -> float:
     return max(USUAL_EPSILON, cost)
 
 
-def solve_noise(request: Request, shares: Shares) -> float:
+def solve_noise(request: PrivacyRequest, shares: Shares) -> float:
     """Return the noise multiplier: the one given, or the least that keeps every target."""
     if request.noise_multiplier is not None:
         return request.noise_multiplier
@@ -152,7 +154,7 @@ def solve_noise(request: Request, shares: Shares) -> float:
     return noise
 
 
-def _noise_against_server(request: Request, shares: Shares) -> float:
+def _noise_against_server(request: PrivacyRequest, shares: Shares) -> float:
     """Return the least noise multiplier that keeps `epsilon_server`, whichever grid is chosen."""
     target = request.epsilon_server or 0.0
     most = participations(request, request.rounds, request.epsilon or target)
@@ -180,7 +182,7 @@ def _noise_against_server(request: Request, shares: Shares) -> float:
     return high
 
 
-def affordable_rounds(request: Request, shares: Shares, noise: float) -> int:
+def affordable_rounds(request: PrivacyRequest, shares: Shares, noise: float) -> int:
     """Return how many of the rounds asked for the budget affords."""
     if request.epsilon is None or request.noise_multiplier is None:
         return request.rounds
@@ -204,7 +206,7 @@ def affordable_rounds(request: Request, shares: Shares, noise: float) -> int:
     return low
 
 
-def against(request: Request, events: list[Event], *, most: int, part: float, slack: float) -> float:
+def against(request: PrivacyRequest, events: list[Event], *, most: int, part: float, slack: float) -> float:
     """Return epsilon against somebody who knows whom the server sampled, and all of the noise but `part` of V.
 
     `slack` is the lattice's distance in one round. What it and the floor cost is taken from delta; infinity where they
@@ -232,7 +234,9 @@ def _releases(events: list[Event], part: float) -> list[tuple[float, int]]:
     return [(event.left(part), event.rounds) for event in events]
 
 
-def request_grid(request: Request, shares: Shares, noise: float, rounds: int, epsilon: float, most: int) -> Grid | None:
+def request_grid(
+    request: PrivacyRequest, shares: Shares, noise: float, rounds: int, epsilon: float, most: int
+) -> NoiseGrid | None:
     """Return the grid, its distance from the Gaussian within what `accounted_delta` keeps back; None for floats.
 
     Against the server the distance counts e^epsilon_server times, so the grid is fine enough for a server that does not

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sottovoce.core import wire
 from sottovoce.core.errors import InputError, RunError, WireError
-from sottovoce.schemes.ballots import Tally, ballot_size, expand, pack_signs, step
+from sottovoce.schemes.packed_signs import Tally, expand, pack_signs, packed_size, step
 
 floats = hnp.arrays(np.float32, st.integers(1, 300), elements=st.floats(width=32, allow_nan=False))
 
@@ -41,7 +41,7 @@ def test_a_ballot_travels_in_one_bit_a_coordinate_and_reads_back(values: NDArray
 
     payload = wire.frame(ballot, length=values.size, bits=1)
 
-    assert len(payload) - wire.HEADER == ballot_size(values.size)
+    assert len(payload) - wire.HEADER == packed_size(values.size)
     assert np.array_equal(np.frombuffer(wire.open_frame(payload, length=values.size, bits=1), np.uint8), ballot)
 
 

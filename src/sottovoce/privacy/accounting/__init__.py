@@ -1,0 +1,1 @@
+"""Epsilon from what is released, and noise from a wanted epsilon."""

@@ -1,0 +1,1 @@
+"""The privacy plan: everything that a private run needs, solved together and sealed."""

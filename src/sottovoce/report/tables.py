@@ -17,7 +17,7 @@ __all__ = ["ADVERSARIES", "Column", "card", "columns", "grouped", "notes", "rows
 Record = Mapping[str, Any]
 
 ADVERSARIES: Final = {
-    "epsilon": "outsiders and other clients",
+    "epsilon": "outsiders, who hold no client and trust the server",
     "epsilon_server": "the server",
 }
 
@@ -122,7 +122,7 @@ _COLUMNS: Final = (
 _RESULT_NOTE: Final = (
     "private: whether the ledger's chain is intact; "
     "best (round): the best evaluated round, which stands beside the metric that chose it; "
-    "ε others: against outsiders and other clients; "
+    "ε others: against outsiders, who hold no client and trust the server; "
     "ε server: against the server; ∞: not private"
 )
 _COST_NOTE: Final = (

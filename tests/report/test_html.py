@@ -63,7 +63,7 @@ def test_the_page_holds_table_figures_explanation_and_configs(make_run: Maker) -
     for place in ("by-bytes", "by-round"):
         assert f'id="{place}"' in text and f'draw("{place}", {{"data":' in text
     assert "really serialised" in words
-    assert "against outsiders and other clients" in words and "against the server" in words
+    assert "against outsiders, who hold no client" in words and "against the server" in words
     assert "seed = 1" in words
     assert f"sottovoce run {runs[0].path}/config.toml --out {runs[0].path}-again" in words
 

@@ -10,23 +10,26 @@ from sottovoce.core.streams import Purpose, Seeds, Streams
 from sottovoce.data import Dataset, load, partition
 from sottovoce.experiment.build import Assembly
 from sottovoce.experiment.config import Experiment
+from sottovoce.experiment.given import NOTHING, Given
 from sottovoce.experiment.measure import MEASURED
 from sottovoce.experiment.tables import Aggregation
 from sottovoce.federation.cohort import Cohort
 from sottovoce.models import network
+from sottovoce.schemes import Scheme
 from sottovoce.secagg import check_threshold
 from sottovoce.secagg.graph import choose
 
 __all__ = ["assemble"]
 
 
-def assemble(experiment: Experiment) -> Assembly:
-    """Load the data and check that all parts fit."""
+def assemble(experiment: Experiment, given: Given = NOTHING) -> Assembly:
+    """Load the data and check that all parts fit; parts that are given take the place of those in the tables."""
     seeds = Seeds(experiment.experiment.seed)
     streams = seeds.world
     table = experiment.data
-    scheme = experiment.make_scheme()
-    dataset = load(table.source, folder=table.folder)
+    scheme = _scheme(experiment, given)
+    dataset = load(table.source, folder=table.folder) if given.dataset is None else given.dataset
+    records = dataset.records
     splits: dict[str, Dataset] = {}
     if table.held_out:
         dataset, splits["held_out"] = dataset.split(table.held_out, streams.get(Purpose.SPLIT, 0))
@@ -34,7 +37,12 @@ def assemble(experiment: Experiment) -> Assembly:
     voted = experiment.privacy is not None and experiment.privacy.vote_noise_multiplier is not None
     if (scheme.needs_importance and not voted) or clipping == "public":
         dataset, splits["public"] = _public(experiment, dataset, streams)
-    owners = partition(
+    if given.partition is not None and dataset.records != records:
+        raise InputError(
+            f"the given partition is of all {records} train records, but {records - dataset.records} of them would be "
+            "set aside; remove [data] held_out, and name another data set in [scheme] public"
+        )
+    owners = given.partition or partition(
         table.partition,
         dataset.y_train,
         table.clients,
@@ -50,13 +58,18 @@ def assemble(experiment: Experiment) -> Assembly:
         sampling=experiment.cohort.sampling,
         cap=experiment.cohort.cap,
     )
-    net = network(
+    net = given.network or network(
         experiment.model.name,
         dataset.shape,
         dataset.classes,
         input_scale=dataset.input_scale,
         hidden=experiment.model.hidden,
     )
+    if given.network is not None and (net.input_shape, net.classes) != (dataset.shape, dataset.classes):
+        raise InputError(
+            f"the given network reads records of shape {net.input_shape} in {net.classes} classes, but the data has "
+            f"{dataset.shape} and {dataset.classes}"
+        )
     scheme.bind(net.dim)  # refuses a ratio or a chunking that does not fit this model
     assembly = Assembly(experiment, dataset, splits, net, owners, cohort, scheme, seeds)
     # Refuse a budget, a threshold or a graph that cannot be kept.
@@ -70,6 +83,16 @@ def assemble(experiment: Experiment) -> Assembly:
             )
         _check_sessions(experiment.aggregation, cohort, assembly.fewest(plan))
     return assembly
+
+
+def _scheme(experiment: Experiment, given: Given) -> Scheme:
+    if given.scheme is None:
+        return experiment.make_scheme()
+    try:
+        experiment.check_scheme(given.scheme)  # as the tables check the one that they name
+    except ValueError as error:
+        raise InputError(f"the given scheme: {error}") from None
+    return given.scheme
 
 
 def _check_sessions(table: Aggregation, cohort: Cohort, fewest: Callable[[int], int]) -> None:

@@ -56,7 +56,15 @@ class Experiment(Table):
             raise ValueError(
                 "[experiment] patience stops on held-out data, but [data] held_out is 0; set it, for example to 0.1"
             )
-        scheme = self.make_scheme()
+        self.check_scheme(self.make_scheme())
+        if self.secure == "real" and self.privacy is not None and self.privacy.mechanism == "gaussian":
+            raise ValueError('[privacy] mechanism = "gaussian" is not made of integers and cannot be masked')
+        self._check_key_life()
+        self.make_dropout()
+        return self
+
+    def check_scheme(self, scheme: Scheme) -> None:
+        """Raise if a scheme, named in the file or given as an object, cannot be played with the other tables."""
         if scheme.everyone and self.cohort.sample_rate != 1:
             raise ValueError(
                 f"{scheme.name} needs every client in every round, but [cohort] sample_rate is "
@@ -67,11 +75,6 @@ class Experiment(Table):
         if self.aggregation.weighting == "records" and not scheme.linear:  # an encoded update forgets its scale
             raise ValueError(f"{scheme.name} counts every client the same; remove [aggregation] weighting")
         self._check_privacy(scheme)
-        if self.secure == "real" and self.privacy is not None and self.privacy.mechanism == "gaussian":
-            raise ValueError('[privacy] mechanism = "gaussian" is not made of integers and cannot be masked')
-        self._check_key_life()
-        self.make_dropout()
-        return self
 
     def _check_key_life(self) -> None:
         if self.secure != "real" or self.aggregation.key_life == "round":

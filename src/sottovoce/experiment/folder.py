@@ -18,7 +18,7 @@ import os
 import shutil
 import tomllib
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
@@ -79,8 +79,8 @@ class RunFolder:
         return cls(path, lock)
 
     @classmethod
-    def reopen(cls, path: Path, experiment: Experiment) -> Self:
-        """Open a folder to go on with it; the experiment must be the folder's own."""
+    def reopen(cls, path: Path, experiment: Experiment, given: Sequence[str] = ()) -> Self:
+        """Open a folder to go on with it; the experiment, and which of its parts were given, must be the folder's."""
         from sottovoce.experiment.config import parse
 
         try:
@@ -97,6 +97,11 @@ class RunFolder:
                         f"{path} was started with [{table}] {key} = {before.get(key)!r}, not {now.get(key)!r}; "
                         "resume with the same experiment, or choose another --out"
                     )
+        if (before := _read_environment(path).get("given", [])) != list(given):
+            raise InputError(
+                f"{path} was started with these parts given as objects: {', '.join(before) or 'none'}; now it is "
+                f"{', '.join(given) or 'none'}; resume with the same, or choose another --out"
+            )
         return cls(path, _take_lock(path, path))
 
     def __enter__(self) -> Self:
@@ -263,6 +268,14 @@ def read_summary(path: Path) -> Record | None:
     except (OSError, ValueError) as error:
         raise RunError(f"{path / 'summary.json'} is damaged: {error}") from None
     return summary
+
+
+def _read_environment(path: Path) -> Record:
+    try:
+        environment: Record = json.loads((path / "environment.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path / 'environment.json'} is damaged: {error}") from None
+    return environment
 
 
 def _take_lock(folder: Path, name: Path) -> IO[str]:

@@ -8,7 +8,7 @@ import math
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +18,7 @@ from sottovoce.experiment.assemble import assemble
 from sottovoce.experiment.build import Assembly, Ready
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.folder import RunFolder
+from sottovoce.experiment.given import NOTHING, Callbacks, Given
 from sottovoce.experiment.records import Record, Told, best_of, tell, tell_operator
 from sottovoce.experiment.summary import selecting_metric, summarise
 from sottovoce.federation.costs import costs_of
@@ -45,30 +46,44 @@ def run(
     *,
     resume: bool = False,
     observe: Observer = lambda record: None,
+    callbacks: Iterable[object] = (),
+    given: Given = NOTHING,
 ) -> Record:
     """Run an experiment into a folder and return its summary.
 
     `observe` sees each round as the operator may: of a private run also what must not be published (`operator.jsonl`).
+    `callbacks` are objects with any of the methods `on_start(config)`, `on_round(record, state)` and `on_end(summary)`,
+    for the rounds that are played now; of a private run they see what may be published. `given` are parts of the
+    experiment as objects, in place of those that its tables name.
 
     A run that was killed goes on from its last checkpoint with `resume=True` and ends with the same model, bit for bit.
     """
     path = Path(out) if out is not None else default_folder(experiment)
     RunFolder.check(path, resume=resume)
+    told = Callbacks(callbacks, private=experiment.privacy is not None)
     if resume and (path / "config.toml").exists():
-        with RunFolder.reopen(path, experiment) as folder:
+        with RunFolder.reopen(path, experiment, given.names) as folder:
             if folder.finished is not None:
                 return folder.finished
-            assembly = assemble(experiment)
+            assembly = assemble(experiment, given)
             with assembly.engine() as engine:
-                return _play(assembly, assembly.ready(engine), engine, folder, observe)
-    assembly = assemble(experiment)
+                return _play(assembly, assembly.ready(engine), engine, folder, observe, told)
+    assembly = assemble(experiment, given)
     with assembly.engine() as engine:
         ready = assembly.ready(engine)
-        with RunFolder.create(path, experiment, _environment(assembly)) as folder:
-            return _play(assembly, ready, engine, folder, observe)
+        with RunFolder.create(path, experiment, _environment(assembly, given)) as folder:
+            return _play(assembly, ready, engine, folder, observe, told)
 
 
-def _play(assembly: Assembly, ready: Ready, engine: LocalEngine, folder: RunFolder, observe: Observer) -> Record:
+def _play(
+    assembly: Assembly,
+    ready: Ready,
+    engine: LocalEngine,
+    folder: RunFolder,
+    observe: Observer,
+    callbacks: Callbacks,
+) -> Record:
+    callbacks.start(assembly.experiment.tables())
     general, metric = assembly.experiment.experiment, selecting_metric(assembly)
     done, state = folder.restore() or (0, {})
     records, operator = folder.rewind(done, private=ready.plan is not None)
@@ -104,12 +119,14 @@ def _play(assembly: Assembly, ready: Ready, engine: LocalEngine, folder: RunFold
                 folder.keep_best(assembly.network.layout.views(model_of(state)))
             folder.append(told.public, told.operator)
             observe(told.whole)
+            callbacks.round(told.public, state)
             if round_ % general.checkpoint_every == 0 or round_ == last:
                 folder.save(round_, state)
         if len(records) % general.checkpoint_every and len(records) != last:
             folder.save(len(records), state)  # stopped between two checkpoints
         summary = summarise(assembly, ready, records, costs, spent=0 if ledger is None else ledger.spent)
         folder.finish(summary, assembly.network.layout.views(model_of(state)))
+        callbacks.end(summary)
         return summary
 
 
@@ -161,7 +178,7 @@ def _no_patience_left(records: list[Record], patience: int, metric: str) -> bool
     return patience > 0 and len(seen) > patience and max(seen[-patience:]) <= max(seen[:-patience])
 
 
-def _environment(assembly: Assembly) -> dict[str, Any]:
+def _environment(assembly: Assembly, given: Given) -> dict[str, Any]:
     """Return what the run runs on; which trainer the workers take is logged too."""
     packages = ("sottovoce", "numpy", "scipy", "numba", "torch", "scikit-learn", "dp-accounting", "cryptography")
     client = assembly.experiment.client
@@ -175,6 +192,7 @@ def _environment(assembly: Assembly) -> dict[str, Any]:
         "packages": {name: version(name) for name in packages},
         "trainer": choice.trainer,
         "trainer_reason": choice.reason,
+        **({"given": given.names} if given.names else {}),
         "pid": os.getpid(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }

@@ -16,7 +16,7 @@ from typing import Annotated, cast
 
 import typer
 
-from sottovoce.cli import data, init, plan, privacy, report, run, schemes, sweep
+from sottovoce.cli import data, explain, init, plan, privacy, report, run, schemes, sweep
 from sottovoce.cli.output import ReaderGone, discard_stdout, note, put
 from sottovoce.core.errors import InputError, RunError, SottovoceError
 
@@ -62,6 +62,7 @@ app.command("plan", epilog=plan.EXAMPLE)(plan.plan)
 app.command("privacy", epilog=privacy.EXAMPLE)(privacy.privacy)
 app.command("report", epilog=report.EXAMPLE)(report.report)
 app.command("schemes", epilog=schemes.EXAMPLE)(schemes.schemes)
+app.command("explain", epilog=explain.EXAMPLE)(explain.explain)
 app.add_typer(data.app, name="data")
 
 

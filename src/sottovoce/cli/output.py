@@ -49,11 +49,11 @@ def put_json(document: Any) -> None:
     put(json.dumps(_plain(document), indent=2, ensure_ascii=False, allow_nan=False, default=str) + "\n")
 
 
-def put_tables(*tables: RenderableType) -> None:
-    """Write rich tables, in colour on a terminal."""
+def put_tables(*tables: RenderableType, at_most: int | None = None) -> None:
+    """Write rich tables, in colour on a terminal; `at_most` is the number of characters in a line."""
     from rich.console import Console
 
-    console = Console(file=sys.stdout, width=None if _on_terminal() else _PIPE_WIDTH, highlight=False)
+    console = Console(file=sys.stdout, width=at_most or (None if _on_terminal() else _PIPE_WIDTH), highlight=False)
     with console.capture() as captured:
         for table in tables:
             console.print(table)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError, RunError
+from sottovoce.core.words import range_words
 
 __all__ = ["all_finite", "in_range", "nearest", "one_of"]
 
@@ -33,12 +34,7 @@ def in_range(
     below = value < high if open_high else value <= high
     if above and below:
         return
-    if high == math.inf:
-        rule = f"{'finite and ' if open_high else ''}{'above' if open_low else 'at least'} {low:g}"
-    elif low == -math.inf:
-        rule = f"{'below' if open_high else 'at most'} {high:g}"
-    else:
-        rule = f"in {'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
+    rule = range_words(low, high, open_low=open_low, open_high=open_high) or "a number"
     raise InputError(f"{name} must be {rule}, got {value:g}")
 
 

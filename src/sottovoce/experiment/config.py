@@ -1,4 +1,4 @@
-"""Read an experiment file: TOML in, frozen and complete tables out."""
+"""Read an experiment file: TOML in, immutable and complete tables out."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self, get_args
 
 from pydantic import Field, ValidationError, model_validator
 
 from sottovoce.core.errors import ConfigError, PrivacyError
-from sottovoce.core.validate import nearest
 from sottovoce.devices import Dropout
+from sottovoce.experiment.names import SCHEME_KEYS, check_names
+from sottovoce.experiment.rules import sentence
 from sottovoce.experiment.tables import (
     Aggregation,
     Client,
@@ -29,11 +30,11 @@ from sottovoce.experiment.tables import (
 )
 from sottovoce.schemes import Scheme, make
 
-__all__ = ["Experiment", "load", "parse", "to_toml"]
+__all__ = ["TABLES", "Experiment", "load", "parse", "to_toml"]
 
 
 class Experiment(Table):
-    """Hold a whole experiment."""
+    """A whole experiment: all tables of a file, checked one by one and against each other."""
 
     experiment: General = General()
     data: Data = Data()
@@ -46,12 +47,14 @@ class Experiment(Table):
     aggregation: Aggregation = Aggregation()
     devices: Devices = Devices()
     engine: Engine = Engine()
-    sweep: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    sweep: dict[str, dict[str, Any]] = Field(
+        default_factory=dict,
+        description="The `[sweep]` table: a grid of runs. `sottovoce sweep` makes one run for every combination of the "
+        "values listed; `sottovoce run` ignores it.",
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if not 0 < self.cohort.sample_rate <= 1:
-            raise ValueError(f"[cohort] sample_rate must be in (0, 1], got {self.cohort.sample_rate}")
         if self.experiment.patience and not self.data.held_out:
             raise ValueError(
                 "[experiment] patience stops on held-out data, but [data] held_out is 0; set it, for example to 0.1"
@@ -165,6 +168,14 @@ class Experiment(Table):
         return {name: table for name, table in self.tables().items() if name != "engine"}
 
 
+TABLES: Final[dict[str, type[Table]]] = {
+    name: kind
+    for name, field in Experiment.model_fields.items()
+    for kind in (field.annotation, *get_args(field.annotation))  # a table, or a table or None
+    if isinstance(kind, type) and issubclass(kind, Table)
+}
+
+
 def load(path: Path, changes: Iterable[str] = ()) -> Experiment:
     """Read a file, apply `table.key=value` changes, and check everything."""
     try:
@@ -182,16 +193,16 @@ def load(path: Path, changes: Iterable[str] = ()) -> Experiment:
 
 def parse(tables: Mapping[str, Any], where: str = "experiment") -> Experiment:
     """Check tables and return the experiment."""
-    _known_keys(tables, where)
+    check_names(tables, TABLES, where)
     tables = dict(tables)
     if "scheme" in tables:
-        own = {key: value for key, value in tables["scheme"].items() if key not in SchemeTable.model_fields}
-        common = {key: value for key, value in tables["scheme"].items() if key in SchemeTable.model_fields}
+        own = {key: value for key, value in tables["scheme"].items() if key not in SCHEME_KEYS}
+        common = {key: value for key, value in tables["scheme"].items() if key in SCHEME_KEYS}
         tables["scheme"] = {**common, "keys": own}
     try:
         return Experiment.model_validate(tables)
     except ValidationError as error:
-        raise ConfigError(f"{where}: {_sentence(error)}") from None
+        raise ConfigError(f"{where}: {sentence(error, TABLES)}") from None
 
 
 def to_toml(tables: Mapping[str, Any]) -> str:
@@ -224,39 +235,11 @@ def _apply(tables: dict[str, Any], change: str) -> None:
     except tomllib.TOMLDecodeError:
         value = text.strip()  # a bare word is a string
     place = tables.setdefault(table, {})
-    if table == "sweep":  # sweep.table.key
-        inner, _, key = key.partition(".")
-        place = place.setdefault(inner, {})
+    if table == "sweep" and isinstance(place, dict):
+        inner, dot, key = key.partition(".")
+        if not (inner and dot and key):
+            raise ConfigError(f"--set wants sweep.table.key=[values], got {change!r}")
+        table, place = f"sweep.{inner}", place.setdefault(inner, {})
     if not isinstance(place, dict):
         raise ConfigError(f"--set {change}: {table} is not a table")
     place[key] = value
-
-
-def _known_keys(tables: Mapping[str, Any], where: str) -> None:
-    for name, table in tables.items():
-        if name not in Experiment.model_fields:
-            guess = nearest(name, Experiment.model_fields)
-            hint = f"did you mean [{guess}]?" if guess else f"known: {', '.join(Experiment.model_fields)}"
-            raise ConfigError(f"{where}: there is no table [{name}]; {hint}")
-        if not isinstance(table, dict):
-            raise ConfigError(f"{where}: {name} must be a table, got {table!r}")
-        kind = Privacy if name == "privacy" else Experiment.model_fields[name].annotation
-        if name in ("scheme", "sweep") or not (isinstance(kind, type) and issubclass(kind, Table)):
-            continue  # a scheme knows its own keys; a sweep's keys are checked when it is laid out
-        for key in table:
-            if key not in kind.model_fields:
-                guess = nearest(key, kind.model_fields)
-                hint = f"did you mean {guess!r}?" if guess else f"known: {', '.join(kind.model_fields)}"
-                raise ConfigError(f"{where}: [{name}] has no key {key!r}; {hint}")
-
-
-def _sentence(error: ValidationError) -> str:
-    """Say the first problem: table, key, rule, value."""
-    problem = error.errors()[0]
-    message = problem["msg"].removeprefix("Value error, ")
-    place = [str(part) for part in problem["loc"]]
-    if not place:
-        return message
-    message = message.removeprefix("Input should be ").replace("'", '"')
-    rule = message if message.startswith("must") else f"must be {message[:1].lower()}{message[1:]}"
-    return f"[{place[0]}] {'.'.join(place[1:2])} {rule}, got {problem['input']!r}"

@@ -1,11 +1,14 @@
-"""Name the tables of an experiment file, their keys, defaults and ranges."""
+"""Tables of an experiment file that say what is trained, on what and by whom; those on privacy are re-exported."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import Field
+
+from sottovoce.experiment.privacy_tables import Aggregation, Devices, Privacy
+from sottovoce.experiment.table import Rate, Table
 
 __all__ = [
     "Aggregation",
@@ -23,148 +26,265 @@ __all__ = [
 ]
 
 
-def _fraction(value: Any) -> Fraction:
-    if isinstance(value, bool) or not isinstance(value, int | float | str | Fraction):
-        raise ValueError('must be a number or a fraction such as "1/60"')
-    try:
-        return Fraction(str(value).strip())
-    except (ValueError, ZeroDivisionError):
-        raise ValueError('must be a number or a fraction such as "1/60"') from None
-
-
-Rate = Annotated[
-    Fraction,
-    BeforeValidator(_fraction),
-    PlainSerializer(lambda value: str(value) if value.denominator > 1 else int(value)),
-]
-
-
-class Table(BaseModel):
-    """Be frozen and know every key."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, arbitrary_types_allowed=True)
-
-
 class General(Table):
-    """The `[experiment]` table."""
+    """The `[experiment]` table: the name of a run, its seed, and how long it takes."""
 
-    name: str = Field("experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    seed: int = Field(1, ge=0, lt=2**63)
-    rounds: int = Field(100, ge=1)
-    evaluate_every: int = Field(10, ge=1)
-    checkpoint_every: int = Field(10, ge=1)
-    patience: int = Field(0, ge=0)  # evaluations on held-out data without a new best before stopping; 0: never stop
+    name: str = Field(
+        "experiment",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        description="Name of the run. Its results go to the folder runs/<name> unless --out says otherwise.",
+    )
+    seed: int = Field(
+        1,
+        ge=0,
+        lt=2**63,
+        description="Start of all random numbers. The same seed gives the same model, bit for bit; change it to see "
+        "how much a result depends on chance.",
+    )
+    rounds: int = Field(
+        100,
+        ge=1,
+        description="Number of training rounds. In a round the server asks some clients to train, and adds up their "
+        "answers. More rounds usually give a better model, and cost more bytes and more privacy.",
+    )
+    evaluate_every: int = Field(
+        10,
+        ge=1,
+        description="Rounds between two measurements of the model on the test records; the last round is always "
+        "measured. Raise it if measuring takes longer than training.",
+    )
+    checkpoint_every: int = Field(
+        10,
+        ge=1,
+        description="Rounds between two saved states. A run that was interrupted goes on from the last of them with "
+        "--resume.",
+    )
+    patience: int = Field(
+        0,
+        ge=0,
+        description="Stop early after this many measurements on held-out records without a new best; needs [data] "
+        "held_out. 0 never stops early.",
+    )
 
 
 class Data(Table):
-    """The `[data]` table: whose records."""
+    """The `[data]` table: which records there are, and how they are dealt out to clients."""
 
-    source: str = "digits"
-    folder: str | None = None
-    clients: int = Field(100, ge=1)
-    partition: Literal["iid", "dirichlet", "shards", "by-id", "hospitals", "virtual"] = "iid"
-    concentration: float = Field(0.5, gt=0)  # dirichlet
-    shards_per_client: int = Field(2, ge=1)  # shards
-    records_per_client: int | None = Field(None, ge=1)  # virtual (10 if not given), iid
-    held_out: float = Field(0.0, ge=0, lt=1)  # share of the training records set aside for early stopping
+    source: str = Field(
+        "digits",
+        description='Name of a data set ("sottovoce data" lists them), or the path of a file of your own '
+        "(docs/data.md).",
+    )
+    folder: str | None = Field(
+        None,
+        description='Folder in which the data set is looked for first. Not set: the usual places, which "sottovoce '
+        'data path" prints.',
+    )
+    clients: int = Field(
+        100,
+        ge=1,
+        description="Number of clients among whom the training records are divided.",
+    )
+    partition: Literal["iid", "dirichlet", "shards", "by-id", "hospitals", "virtual"] = Field(
+        "iid",
+        description='How records are divided. "iid": equal random shares. "dirichlet": clients differ in their '
+        'classes (see concentration). "shards": a few pieces of the records sorted by class (see shards_per_client). '
+        '"by-id": each owner in the data is one client. "hospitals": equal shares with at least one positive record '
+        'each. "virtual": each client draws its records when it is asked, for very many clients; two may hold the '
+        "same record.",
+    )
+    concentration: float = Field(
+        0.5,
+        gt=0,
+        description='For partition = "dirichlet": how alike clients are. Small values give each client few classes; '
+        "large ones approach equal shares.",
+    )
+    shards_per_client: int = Field(
+        2,
+        ge=1,
+        description='For partition = "shards": pieces for each client. Fewer pieces mean fewer classes on a client.',
+    )
+    records_per_client: int | None = Field(
+        None,
+        ge=1,
+        description='For partition = "iid" and "virtual": records that each client holds. Not set: all records are '
+        'divided ("iid"), or 10 each ("virtual").',
+    )
+    held_out: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Share of the training records that no client gets and that early stopping (patience) measures on. "
+        "0.1 is usual; 0 sets nothing aside.",
+    )
 
 
 class Model(Table):
-    """The `[model]` table."""
+    """The `[model]` table: which network is trained."""
 
-    name: str = "mlp"
-    hidden: int = Field(128, ge=1)  # mlp
+    name: str = Field(
+        "mlp",
+        description='Network: "logistic" (no hidden layer), "mlp" (one hidden layer), "cnn" (images, 1.7 million '
+        'parameters on 28 x 28), "all-cnn-c" (CIFAR-10), "imdb-lstm" (texts), "lfw-cnn" (faces) or "hospital-mlp" '
+        "(patients).",
+    )
+    hidden: int = Field(
+        128,
+        ge=1,
+        description='For name = "mlp": units of the hidden layer. The other networks have the widths of the papers.',
+    )
 
 
 class Client(Table):
-    """The `[client]` table: local training."""
+    """The `[client]` table: how a client trains on its own records."""
 
-    local_steps: int = Field(5, ge=1)
-    batch_size: Annotated[int, Field(ge=1)] | Literal["all"] = 10
-    client_lr: float = Field(0.1, gt=0)
-    optimizer: Literal["sgd", "adam"] = "sgd"
-    momentum: float = Field(0.0, ge=0, lt=1)
-    balanced: bool = False  # down-sample the larger class on the client (medical runs)
-    trainer: Literal["auto", "torch", "fast"] = "auto"
-    device: str = "cpu"
+    local_steps: int = Field(
+        5,
+        ge=1,
+        description="Steps of training that a client takes in a round. More steps need fewer rounds, until the "
+        "clients' models drift apart.",
+    )
+    batch_size: Annotated[int, Field(ge=1)] | Literal["all"] = Field(
+        10,
+        description='Records in one step, drawn at random; a client with fewer uses what it has. "all": every record '
+        "in every step.",
+    )
+    client_lr: float = Field(
+        0.1,
+        gt=0,
+        description="Learning rate of the client: how far one step moves the model. Lower it if the loss grows or "
+        "becomes null.",
+    )
+    optimizer: Literal["sgd", "adam"] = Field(
+        "sgd",
+        description='Rule of a step: "sgd" (the papers\') or "adam", whose state starts anew in every round.',
+    )
+    momentum: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description='For optimizer = "sgd": weight of the earlier steps of the same round. 0 is plain SGD.',
+    )
+    balanced: bool = Field(
+        False,
+        description="Let each client keep as many records of each class as it has of its rarest. For medical data with "
+        "few positive records.",
+    )
+    trainer: Literal["auto", "torch", "fast"] = Field(
+        "auto",
+        description='Code that trains: "fast" (our C kernels, CPU only), "torch", or "auto", which takes "fast" where '
+        "it knows every layer.",
+    )
+    device: str = Field(
+        "cpu",
+        description='Where "torch" trains: "cpu", or a GPU such as "cuda" or "cuda:1".',
+    )
 
 
 class CohortTable(Table):
-    """The `[cohort]` table: who is asked each round."""
+    """The `[cohort]` table: which clients are asked in a round."""
 
-    sampling: Literal["poisson", "fixed"] = "poisson"
-    sample_rate: Rate = Fraction(1, 10)
-    cap: int | None = Field(None, ge=1)
+    sampling: Literal["poisson", "fixed"] = Field(
+        "poisson",
+        description='How a cohort (the clients of a round) is drawn. "poisson": each client by a coin of its own, so '
+        'the size varies. "fixed": always the same number. Under privacy "poisson" needs less noise.',
+    )
+    sample_rate: Rate = Field(
+        Fraction(1, 10),
+        gt=0,
+        le=1,
+        description="Chance of each client to be asked in a round, or the share that is asked. Larger cohorts give a "
+        "steadier sum and cost more bytes.",
+    )
+    cap: int | None = Field(
+        None,
+        ge=1,
+        description='For sampling = "poisson": most clients in a round; a larger draw is cut at random. Not set: no '
+        "cap, or in a private run one so high that it hardly ever matters. A low cap costs privacy.",
+    )
 
 
 class SchemeTable(Table):
-    """The `[scheme]` table: a name, the keys of that scheme, and where its public data comes from."""
+    """The `[scheme]` table: how updates are made small, and the public records that some schemes need.
 
-    name: str = "fl-std"
-    public: str | None = None  # a data set; None: a slice of the training data, set aside before partitioning ...
-    public_samples: int = Field(10, ge=1)  # ... which a private run refuses
-    public_batch: int | None = Field(None, ge=1)  # None: all of them in every step, as in the papers
-    public_steps: int = Field(5, ge=1)  # T_init
-    keys: dict[str, Any] = Field(default_factory=dict)
+    A scheme has keys of its own beside these.
+    """
+
+    name: str = Field(
+        "fl-std",
+        description='Scheme by which updates travel; "sottovoce schemes" lists them. A scheme of your own is named '
+        '"module:Class".',
+    )
+    public: str | None = Field(
+        None,
+        description="Data set of public records, for schemes that choose their coordinates once (fl-top, fl-top-bis) "
+        'and for [privacy] clipping = "public". Not set: some training records are set aside, which a private run '
+        "refuses.",
+    )
+    public_samples: int = Field(
+        10,
+        ge=1,
+        description="Number of public records that are used. Data with rare classes needs more (356 for diabetes130).",
+    )
+    public_batch: int | None = Field(
+        None,
+        ge=1,
+        description="Public records in each step of choosing coordinates. Not set: all of them in every step, as in "
+        "the papers.",
+    )
+    public_steps: int = Field(
+        5,
+        ge=1,
+        description="Training steps after which coordinates are chosen, on public records or, in a private vote, on "
+        "each client's own (T_init of the papers).",
+    )
+    keys: dict[str, Any] = Field(
+        default_factory=dict,
+        description="The scheme's own keys; in a file they stand in [scheme] itself.",
+    )
 
 
 class ServerTable(Table):
-    """The `[server]` table: what the server does with the mean message besides the scheme; all off by default."""
+    """The `[server]` table: what the server does with the mean message besides the scheme; nothing by default.
 
-    momentum: float = Field(0.0, ge=0, lt=1)
-    lr: float = Field(1.0, gt=0)
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    average: float = Field(0.0, ge=0, lt=1)  # weight of the past in a running mean of the models
-
-
-class Privacy(Table):
-    """The `[privacy]` table: absent, a run is not private."""
-
-    epsilon: float | None = None
-    epsilon_server: float | None = None  # a target too, against the server and its colluders
-    noise_multiplier: float | None = None
-    delta: float = 1e-5
-    accountant: Literal["pld", "rdp", "moments"] = "pld"
-    mechanism: Literal["discrete-gaussian", "gaussian"] = "discrete-gaussian"
-    clipping: Literal["fixed", "public", "adaptive", "private"] = "fixed"
-    clip_norm: float | None = None  # clipping = "fixed"; where "adaptive" starts; measured otherwise
-    clip_quantile: float = 0.5
-    clip_lr: float = 0.2
-    count_stddev: float | None = None
-    max_participations: int | None = None
-    vote_noise_multiplier: float | None = Field(None, ge=0.01, le=1e5)  # None: coordinate sets come from public data
-    grid: Literal["solved", "papers"] = "solved"
-    bits: int | None = None
-    unsafe_delta: bool = False
-    unsafe_clip_norm: bool = False
-    unsafe_public: bool = False  # take "public" records from the clients' own data, which epsilon does not cover
-
-
-class Aggregation(Table):
-    """The `[aggregation]` table: what the server sees of single clients.
-
-    `threshold` is how many of a cohort must stay to the end: a share (2/3 means floor(2n/3) + 1) or a number.
+    It sees only what was released, so it costs no privacy.
     """
 
-    secure: Literal["none", "ideal", "real"] | None = None  # None: "ideal" for a private run, else "none"
-    weighting: Literal["auto", "records", "equal"] = "auto"  # auto: by |D_k| where the scheme's box in the papers does
-    threshold: Rate | None = None  # None: 2/3
-    colluders: int = Field(0, ge=0)
-    graph_colluders: Rate = Field(Fraction(1, 3), ge=0, le=1)  # share of a cohort that a sparse graph is sized for
-    neighbours: int = Field(0, ge=0)  # 0: everyone up to 200 clients, above as many as the bound asks for
-    key_life: Literal["round", "session"] = "round"  # "session": enrol once, then three phases a round instead of five
-    largest: float = Field(4.0, gt=0)  # range of one value in a secure sum that is not private
-
-
-class Devices(Table):
-    """The `[devices]` table: who leaves a simulated round, and before which phase."""
-
-    dropout: float | dict[str, float] = 0.0  # a number is the chance to leave before the vector is sent
-    leave: list[list[int | str]] = Field(default_factory=list)  # [round, client, phase]
+    momentum: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Weight of the earlier rounds in the server's step. 0.9 often speeds up training; 0 is none.",
+    )
+    lr: float = Field(
+        1.0,
+        gt=0,
+        description="Factor on the mean message before it moves the model. 1 takes it as it is; lower it when noise is "
+        "large.",
+    )
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant",
+        description='How lr changes over the rounds: "constant", or falling to near 0 in a straight line ("linear") or '
+        'slowly at first ("cosine").',
+    )
+    average: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Weight of the past in a running mean of the models, which is then measured and kept in place of "
+        "the last model. 0.9 smooths the noise of a private run; 0 keeps no mean.",
+    )
 
 
 class Engine(Table):
-    """The `[engine]` table: how it is computed; never changes the result."""
+    """The `[engine]` table: how a run is computed; it never changes the result."""
 
-    name: Literal["local"] = "local"
-    workers: int = Field(0, ge=0)  # 0: one a core
+    name: Literal["local"] = Field(
+        "local",
+        description='What plays the clients: "local" simulates them on this machine.',
+    )
+    workers: int = Field(
+        0,
+        ge=0,
+        description="Processes that train clients at the same time. 0: one for each core.",
+    )

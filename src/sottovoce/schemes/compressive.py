@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import ClassVar, Final, Literal, final
 
@@ -17,7 +17,7 @@ from sottovoce.core.vectors import Vector
 from sottovoce.schemes import dct
 from sottovoce.schemes.base import Message, Scheme, State
 from sottovoce.schemes.coordinates import shuffled
-from sottovoce.schemes.keys import DEFAULT_RATIO, kept_of, positive, ratio_of_one
+from sottovoce.schemes.keys import DEFAULT_RATIO, RATIO, described, kept_of, positive, ratio_of_one
 from sottovoce.schemes.reconstruct import reconstruct
 
 __all__ = ["Compressive"]
@@ -44,11 +44,30 @@ class Compressive(Scheme):
     saves: ClassVar[Literal["nothing", "up", "up and down"]] = "up"
     weighted: ClassVar[bool] = False  # thesis, Alg. 4, line 8: divided by |K|
 
-    ratio: float = DEFAULT_RATIO
-    server_lr: float = 0.35
-    momentum: float = 0.9
-    chunks: int | None = None
-    l1: float = 1e-5
+    ratio: float = field(default=DEFAULT_RATIO, metadata=RATIO)
+    server_lr: float = field(
+        default=0.35,
+        metadata=described("Factor on the server's step (eta_G). Lower it if the loss grows.", "finite and above 0"),
+    )
+    momentum: float = field(
+        default=0.9,
+        metadata=described("Weight of the earlier rounds in the server's step (rho); 0 is none.", "in [0, 1)"),
+    )
+    chunks: int | None = field(
+        default=None,
+        metadata=described(
+            "Pieces into which an update is cut before it is measured (P); fewer pieces reconstruct better and take "
+            "longer. Not set: the papers' 200, or fewer for a model of under 800,000 parameters.",
+            "at least 1",
+        ),
+    )
+    l1: float = field(
+        default=1e-5,
+        metadata=described(
+            "Weight of sparsity in the reconstruction (lambda). A larger one keeps fewer, larger values.",
+            "finite and above 0",
+        ),
+    )
 
     def __post_init__(self) -> None:
         ratio_of_one(self.ratio)

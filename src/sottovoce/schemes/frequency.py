@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, final
 
 from numpy.random import Generator
@@ -10,7 +10,7 @@ from numpy.random import Generator
 from sottovoce.core.vectors import Vector
 from sottovoce.schemes import dct
 from sottovoce.schemes.base import Message, Scheme, State
-from sottovoce.schemes.keys import DEFAULT_RATIO, kept_of, ratio_of_one
+from sottovoce.schemes.keys import DEFAULT_RATIO, RATIO, kept_of, ratio_of_one
 
 __all__ = ["Frequency"]
 
@@ -30,7 +30,7 @@ class Frequency(Scheme):
     paper: ClassVar[str] = "thesis, Alg. 6"
     saves: ClassVar[Literal["nothing", "up", "up and down"]] = "up"
 
-    ratio: float = DEFAULT_RATIO
+    ratio: float = field(default=DEFAULT_RATIO, metadata=RATIO)
 
     def __post_init__(self) -> None:
         ratio_of_one(self.ratio)

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 
 from sottovoce.core.errors import InputError
 from sottovoce.core.validate import nearest, one_of
+from sottovoce.core.words import type_words
 from sottovoce.schemes.base import Scheme
 
 __all__ = ["known", "make", "scheme_class"]
@@ -56,7 +57,7 @@ def make(name: str, **keys: Any) -> Scheme:
             others = f"known: {', '.join(own)}" if own else "it has none"
             raise InputError(f"{name} has no key {key!r}; " + (f"did you mean {guess!r}?" if guess else others))
         if not _fits(value, hints[key]):
-            raise InputError(f"{name}: {key} must be {_words(hints[key])}, got {value!r}")
+            raise InputError(f"{name}: {key} must be {type_words(hints[key])}, got {value!r}")
     return scheme(**keys)
 
 
@@ -91,13 +92,3 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is float:
         return isinstance(value, int | float)
     return isinstance(value, hint) if isinstance(hint, type) else True
-
-
-def _words(hint: Any) -> str:
-    """Say a type in a user's words."""
-    names = {float: "a number", int: "a whole number", str: "a text", bool: "true or false", type(None): "left out"}
-    if get_origin(hint) in (Union, UnionType):
-        return " or ".join(_words(option) for option in get_args(hint))
-    if get_origin(hint) is Literal:
-        return " or ".join(repr(option) for option in get_args(hint))
-    return names.get(hint, getattr(hint, "__name__", str(hint)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, final
 
 from numpy.random import Generator
@@ -10,7 +10,7 @@ from numpy.random import Generator
 from sottovoce.core.vectors import Vector
 from sottovoce.schemes import packed_signs
 from sottovoce.schemes.base import Message, Scheme, State
-from sottovoce.schemes.keys import positive
+from sottovoce.schemes.keys import VOTE_STEP, positive
 
 __all__ = ["Sign"]
 
@@ -32,7 +32,7 @@ class Sign(Scheme):
     linear: ClassVar[bool] = False
     weighted: ClassVar[bool] = False
 
-    server_lr: float = 0.001
+    server_lr: float = field(default=0.001, metadata=VOTE_STEP)
 
     def __post_init__(self) -> None:
         positive("server_lr", self.server_lr)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, final
 
 import numpy as np
@@ -13,7 +13,7 @@ from sottovoce.core.errors import InputError, RunError
 from sottovoce.core.vectors import Vector
 from sottovoce.schemes import packed_signs
 from sottovoce.schemes.base import Message, Scheme, State, Task
-from sottovoce.schemes.keys import positive
+from sottovoce.schemes.keys import VOTE_STEP, positive
 
 __all__ = ["SignSGD"]
 
@@ -39,7 +39,7 @@ class SignSGD(Scheme):
     everyone: ClassVar[bool] = True
     single_step: ClassVar[bool] = True
 
-    server_lr: float = 0.001
+    server_lr: float = field(default=0.001, metadata=VOTE_STEP)
 
     def __post_init__(self) -> None:
         positive("server_lr", self.server_lr)

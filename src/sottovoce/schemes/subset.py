@@ -24,7 +24,7 @@ from sottovoce.core.errors import InputError
 from sottovoce.core.vectors import Vector
 from sottovoce.schemes import coordinates
 from sottovoce.schemes.base import Mask, Message, Scheme, State, Task
-from sottovoce.schemes.keys import DEFAULT_RATIO, kept_of, ratio_of_one
+from sottovoce.schemes.keys import DEFAULT_RATIO, RATIO, kept_of, ratio_of_one
 
 __all__ = ["Selection", "Subset"]
 
@@ -42,7 +42,7 @@ class Subset(Scheme):
     constrain: ClassVar[bool]
     weighted: ClassVar[bool] = False  # thesis, Alg. 7, line 12: divided by |K|
 
-    ratio: float = DEFAULT_RATIO
+    ratio: float = field(default=DEFAULT_RATIO, metadata=RATIO)
 
     chosen: coordinates.Coordinates | None = field(default=None, repr=False, metadata={"bound": True})
 

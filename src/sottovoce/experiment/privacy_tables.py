@@ -1,0 +1,192 @@
+"""Tables of an experiment file that protect clients: privacy, aggregation, and who leaves a round."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Literal
+
+from pydantic import Field
+
+from sottovoce.experiment.table import Rate, Table
+
+__all__ = ["Aggregation", "Devices", "Privacy"]
+
+
+class Privacy(Table):
+    """The `[privacy]` table: client-level differential privacy; without this table a run is not private.
+
+    Give epsilon, epsilon_server or noise_multiplier; the noise follows from it.
+    """
+
+    epsilon: float | None = Field(
+        None,
+        ge=1e-3,
+        le=1e4,
+        description="Privacy budget of the whole run against everyone but the server: smaller is more private. 1 is "
+        "strong, 8 is common. Not set: no target, it follows from the noise.",
+    )
+    epsilon_server: float | None = Field(
+        None,
+        ge=1e-3,
+        le=1e4,
+        description="The same budget against the server and the clients that help it, who see who was asked. Needs "
+        "more noise. Not set: no target; the value reached is printed all the same.",
+    )
+    noise_multiplier: float | None = Field(
+        None,
+        ge=0.01,
+        le=1e5,
+        description="Standard deviation of the noise on the sum, in units of clip_norm (sigma of the papers). Not set: "
+        "the smallest that keeps epsilon. With epsilon too, the run stops when the budget is spent.",
+    )
+    delta: float = Field(
+        1e-5,
+        gt=0,
+        lt=1,
+        description="Probability with which the promise of epsilon may fail. At most 1 / clients, or the run is "
+        "refused.",
+    )
+    accountant: Literal["pld", "rdp", "moments"] = Field(
+        "pld",
+        description='How epsilon is computed: "pld" gives the smallest true value; "rdp" and "moments" are older and '
+        'larger. "moments" is for comparison with the papers.',
+    )
+    mechanism: Literal["discrete-gaussian", "gaussian"] = Field(
+        "discrete-gaussian",
+        description='Kind of noise. "discrete-gaussian": integers, safe and needed for a real secure sum. "gaussian": '
+        "floating point, for comparison in simulations only.",
+    )
+    clipping: Literal["fixed", "public", "adaptive", "private"] = Field(
+        "fixed",
+        description='Where clip_norm comes from. "fixed": from this table. "adaptive": found during the run, '
+        'privately; choose it if you know nothing. "public": measured on public records. "private": measured on the '
+        "clients, as in the papers, which is not private and needs unsafe_clip_norm.",
+    )
+    clip_norm: float | None = Field(
+        None,
+        ge=1e-20,
+        le=1e20,
+        description="Longest message (L2 norm) that one client may send; longer ones are scaled down. Needed for "
+        'clipping = "fixed"; where "adaptive" starts (not set: 1). Schemes that send signs need none.',
+    )
+    clip_quantile: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description='For clipping = "adaptive", "public" and "private": share of the clients whose messages are not '
+        "scaled down. 0.5 is the median.",
+    )
+    clip_lr: float = Field(
+        0.2,
+        gt=0,
+        description='For clipping = "adaptive": how fast clip_norm moves from round to round.',
+    )
+    count_stddev: float | None = Field(
+        None,
+        gt=0,
+        description='For clipping = "adaptive": standard deviation of the noise on the count that moves clip_norm, in '
+        "clients. Not set: a twentieth of the expected cohort.",
+    )
+    max_participations: int | None = Field(
+        None,
+        ge=1,
+        description="Most rounds in which one client contributes; epsilon_server is for so many. Lower it for a "
+        "smaller epsilon_server. Not set: so many that hardly any client reaches it.",
+    )
+    vote_noise_multiplier: float | None = Field(
+        None,
+        ge=0.01,
+        le=1e5,
+        description="Let the clients choose the coordinates of fl-top or fl-top-bis by a private vote before round 1, "
+        "with this noise; the vote is paid from the budget. Not set: coordinates come from public records.",
+    )
+    grid: Literal["solved", "papers"] = Field(
+        "solved",
+        description='Step between neighbouring integers of a message. "solved": the fewest bits that keep the promise. '
+        '"papers": a step of 1, for schemes that send signs only.',
+    )
+    bits: int | None = Field(
+        None,
+        ge=2,
+        le=30,
+        description="Bits for each value of a message. Not set: as few as are needed. More bits make a finer grid.",
+    )
+    unsafe_delta: bool = Field(
+        False,
+        description="Allow a delta above 1 / clients, which permits publishing somebody's data outright.",
+    )
+    unsafe_clip_norm: bool = Field(
+        False,
+        description='Allow clipping = "private", whose look at the clients\' norms epsilon does not cover.',
+    )
+    unsafe_public: bool = Field(
+        False,
+        description='Allow "public" records taken from the clients\' own data, which epsilon does not cover.',
+    )
+
+
+class Aggregation(Table):
+    """The `[aggregation]` table: how messages are summed, and what the server sees of single clients."""
+
+    secure: Literal["none", "ideal", "real"] | None = Field(
+        None,
+        description='"none": the server sees each message. "ideal": it is given the sum only, as if by a trusted '
+        'party. "real": the cryptographic protocol is run, with all its bytes. Not set: "ideal" in a private run, '
+        'else "none".',
+    )
+    weighting: Literal["auto", "records", "equal"] = Field(
+        "auto",
+        description='What a client counts in the mean: "records" by the number of its records, "equal" the same for '
+        'all, "auto" as the scheme\'s paper has it. A private run always takes "equal".',
+    )
+    threshold: Rate | None = Field(
+        None,
+        gt=0,
+        description="How many of a cohort must stay to the end, or the round is given up. Up to 1 it is a share (2/3 "
+        "of n clients means floor(2n/3) + 1), above 1 a number. More than half. Not set: 2/3.",
+    )
+    colluders: int = Field(
+        0,
+        ge=0,
+        description="Clients of a cohort that may help the server or leave out their noise; the others add enough "
+        "noise for them too.",
+    )
+    graph_colluders: Rate = Field(
+        Fraction(1, 3),
+        ge=0,
+        le=1,
+        description='For secure = "real" with more than 200 clients in a cohort: share of helpers of the server that '
+        "the choice of neighbours must withstand.",
+    )
+    neighbours: int = Field(
+        0,
+        ge=0,
+        description='For secure = "real": clients with whom each client shares secrets. 0: everyone up to 200 clients, '
+        "above that as many as safety needs. The size of the cohort protects even from a server that lies.",
+    )
+    key_life: Literal["round", "session"] = Field(
+        "round",
+        description='For secure = "real": "round" makes new keys in every round (five phases); "session" makes them '
+        "once (three phases a round), and needs every client in every round.",
+    )
+    largest: float = Field(
+        4.0,
+        gt=0,
+        description="For a secure sum that is not private: largest size of a single value in a message. Raise it if a "
+        "message says that it is outside; a smaller one rounds more finely.",
+    )
+
+
+class Devices(Table):
+    """The `[devices]` table: which clients leave a simulated round, and before which phase."""
+
+    dropout: float | dict[str, float] = Field(
+        0.0,
+        description="Chance that a client leaves before it sends its message, in [0, 1); or one chance for each phase, "
+        "such as {advertise = 0.1, mask = 0.2}. Phases: advertise, share, mask, consistency, unmask.",
+    )
+    leave: list[list[int | str]] = Field(
+        default_factory=list,
+        description='Clients that leave for certain, as [round, client, phase], such as [[3, 7, "mask"]]. Round 0 is '
+        "the private vote; clients are numbered from 0.",
+    )

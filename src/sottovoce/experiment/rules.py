@@ -1,0 +1,96 @@
+"""Rules of the keys of a table in words: for the reference, and in place of pydantic's own messages."""
+
+from __future__ import annotations
+
+import math
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from sottovoce.core.validate import nearest
+from sottovoce.core.words import range_words, type_words, value_words
+from sottovoce.experiment.table import Table
+
+__all__ = ["kind_of", "limits_of", "sentence"]
+
+_RANGE_ERRORS = {"greater_than", "greater_than_equal", "less_than", "less_than_equal"}
+_NAME_RULE = "letters, digits, '.', '_' and '-', and start with a letter or a digit"
+
+
+def kind_of(field: FieldInfo) -> str:
+    """Return the type of a key in words; that it may be left out goes without saying."""
+    return type_words(_without_none(field.annotation))
+
+
+def limits_of(field: FieldInfo) -> str:
+    """Return the range of a key in words; empty if every value of its type is allowed."""
+    bounds = _bounds(field)
+    if "pattern" in bounds:
+        return _NAME_RULE
+    return range_words(
+        bounds.get("gt", bounds.get("ge", -math.inf)),
+        bounds.get("lt", bounds.get("le", math.inf)),
+        open_low="gt" in bounds,
+        open_high="lt" in bounds,
+    )
+
+
+def sentence(error: ValidationError, tables: dict[str, type[Table]]) -> str:
+    """Return the first problem as one sentence: table, key, rule, value, and the nearest allowed word."""
+    problem = error.errors()[0]
+    if not problem["loc"]:  # one of our own checks of a whole experiment
+        return problem["msg"].removeprefix("Value error, ")
+    table, key = str(problem["loc"][0]), str(problem["loc"][1])
+    field = tables[table].model_fields[key]
+    value, part = problem["input"], ".".join(str(step) for step in problem["loc"][2:] if isinstance(step, int))
+    if problem["type"] in _RANGE_ERRORS:
+        rule = f"be {limits_of(field)}"
+    elif problem["type"] == "string_pattern_mismatch":
+        rule = f"have only {limits_of(field)}"
+    elif problem["type"] == "finite_number":
+        rule = "be finite"
+    else:
+        rule = f"be {kind_of(field)}"
+    whole = f" (place {part})" if part else ""
+    return f"[{table}] {key}{whole} must {rule}, got {value_words(value)}{_guess(field, value)}"
+
+
+def _guess(field: FieldInfo, value: Any) -> str:
+    """Return the allowed word that was most likely meant, as the end of a sentence."""
+    options = [option for option in _options(field.annotation) if isinstance(option, str)]
+    guess = nearest(value, options) if isinstance(value, str) else None
+    return f"; did you mean {value_words(guess)}?" if guess else ""
+
+
+def _options(hint: Any) -> list[Any]:
+    if get_origin(hint) in (Union, UnionType):
+        return [option for inner in get_args(hint) for option in _options(inner)]
+    return [] if isinstance(hint, type) else [option for option in get_args(hint) if not isinstance(option, type)]
+
+
+def _without_none(hint: Any) -> Any:
+    if get_origin(hint) not in (Union, UnionType):
+        return hint
+    return Union[tuple(option for option in get_args(hint) if option is not type(None))]  # noqa: UP007
+
+
+def _bounds(field: FieldInfo) -> dict[str, Any]:
+    """Return the constraints of a key by name, also those of a part of its type."""
+    found: dict[str, Any] = {}
+    for part in (field, *_annotated(field.annotation)):
+        for constraint in part.metadata:
+            for name in ("gt", "ge", "lt", "le", "pattern"):
+                value = getattr(constraint, name, None)
+                if value is not None:
+                    found[name] = value
+    return found
+
+
+def _annotated(hint: Any) -> list[FieldInfo]:
+    if get_origin(hint) in (Union, UnionType):
+        return [field for option in get_args(hint) for field in _annotated(option)]
+    if get_origin(hint) is Annotated:
+        return [part for part in get_args(hint)[1:] if isinstance(part, FieldInfo)]
+    return []

@@ -149,11 +149,12 @@ def test_tensorboard_reads_back_every_number_of_every_round(folder: Path, tmp_pa
 def test_wandb_keeps_the_rounds_and_the_summary_offline(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("wandb", reason="the package wandb is not installed")
+    wandb = pytest.importorskip("wandb", reason="the package wandb is not installed")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
 
     replay(folder, WandB(dir=str(tmp_path)))
+    wandb.teardown()  # the process that writes the file has ended
 
     (written,) = tmp_path.rglob("*.wandb")
     told = written.read_bytes()

@@ -1,4 +1,4 @@
-"""Let `python -m sottovoce.cli` be `sottovoce`."""
+"""Run `sottovoce` for `python -m sottovoce.cli`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Share the arguments that several commands have."""
+"""Arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def command_line(
     as_json: bool = False,
     resume: bool = False,
 ) -> str:
-    """Return the words to type to do the same again."""
+    """Return the command line that does the same again."""
     words = ["sottovoce", command, str(file)]
     for change in changes or ():
         words += ["--set", change]

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ReaderGone", "discard_stdout", "messages", "note", "put", "put_json", "put_tables", "waiting", "width"]
 
-_PIPE_WIDTH = 240  # what is not a terminal need not fold
+_PIPE_WIDTH = 240  # a file or a pipe has no edge at which lines must be folded
 
 
 class ReaderGone(Exception):  # noqa: N818
-    """Signal that nobody reads stdout any more, which is no error."""
+    """Sign that nobody reads stdout any more, which is no error."""
 
 
 def put(text: str) -> None:
@@ -39,7 +39,7 @@ def put(text: str) -> None:
 
 
 def discard_stdout() -> None:
-    """Let stdout lead nowhere, so that Python does not fail again on what is left in its buffer when it ends."""
+    """Send stdout to nowhere, so that Python does not fail again when it empties its buffer at the end."""
     with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -78,7 +78,7 @@ def note(text: str) -> None:
 
 @contextmanager
 def messages(say: Callable[[str], None] = note, *, quiet: bool = False) -> Iterator[None]:
-    """Say what the library logs, each sentence once; if quiet, warnings only."""
+    """Print what the library logs, each sentence once; if quiet, warnings only."""
     handler, logger = _Sayer(say), logging.getLogger("sottovoce")
     before = logger.level
     logger.addHandler(handler)

@@ -34,7 +34,7 @@ def privacy(
     png: Annotated[Path | None, typer.Option(help="Write the same plot as a picture.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Reckon noise and both epsilons, against others and against the server."""
+    """Compute noise and both epsilons: against outsiders and against the server."""
     from sottovoce.privacy import calculate
     from sottovoce.report.tables import grouped
 

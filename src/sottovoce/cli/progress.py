@@ -21,7 +21,7 @@ _NAME = 24  # letters of a run's name on one line beside its bar: on 80 columns 
 
 
 class Clock:
-    """Estimate the time left from the rounds that were really played.
+    """Estimate of the time left, from the rounds that were really played.
 
     A resumed run hands over its old rounds first, all at once. A round that was played took at least its own seconds
     since the one before; an old one did not, and is not counted.
@@ -35,7 +35,7 @@ class Clock:
         self._played = 0
 
     def tick(self, record: Record) -> float | None:
-        """Take in a round and return the seconds left, or None while nobody knows."""
+        """Take in a round and return the seconds left, or None while they are not known."""
         now, seconds = self._now(), float(record.get("seconds") or 0.0)
         if self._last is not None and now - self._last >= 0.9 * seconds:
             self._spent += now - self._last
@@ -47,7 +47,7 @@ class Clock:
 
 
 class Tally:
-    """Keep what the progress of one run shows."""
+    """Numbers that the progress of one run shows."""
 
     def __init__(self, rounds: int) -> None:
         self.rounds = rounds
@@ -73,7 +73,7 @@ class Tally:
 
 
 class View(Protocol):
-    """Show records as they come; `name` tells the runs of a sweep apart."""
+    """Display of records as they come; `name` tells the runs of a sweep apart."""
 
     def __enter__(self) -> Self:
         """Start."""
@@ -94,12 +94,12 @@ class View(Protocol):
         ...
 
     def say(self, text: str) -> None:
-        """Write a line that is no progress."""
+        """Write a message that is not about progress."""
         ...
 
 
 class Silence:
-    """Show nothing."""
+    """Display that shows no progress, only messages."""
 
     def __enter__(self) -> Self:
         return self
@@ -119,7 +119,7 @@ class Silence:
 
 
 class Lines:
-    """Write a line at every evaluation."""
+    """Display that writes a line at every evaluation."""
 
     def __init__(self, *, named: bool) -> None:
         self._named = named
@@ -155,7 +155,7 @@ class Lines:
 
 
 class Bar:
-    """Draw a bar for every run on a terminal."""
+    """Display that draws a bar for every run on a terminal."""
 
     def __init__(self, *, named: bool) -> None:
         from rich.console import Console

@@ -1,1 +1,1 @@
-"""Hold what every room may use: errors, validation, flat vectors, the wire format, named randomness."""
+"""What every other package may use: errors, validation, flat vectors, the wire format, named randomness."""

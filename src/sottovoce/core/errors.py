@@ -1,4 +1,4 @@
-"""Name what can go wrong, and the exit code that tells the shell.
+"""All errors that sottovoce raises on purpose, with the exit code of each.
 
     SottovoceError              4
     ├── InputError              2   the user's words: config, arguments, data
@@ -29,38 +29,38 @@ __all__ = [
 
 
 class SottovoceError(Exception):
-    """Stand above every error that sottovoce raises on purpose."""
+    """Base of every error that sottovoce raises on purpose."""
 
     exit_code: ClassVar[int] = 4
 
 
 class InputError(SottovoceError):
-    """Say what is wrong with the user's input."""
+    """Wrong input of the user."""
 
     exit_code = 2
 
 
 class ConfigError(InputError):
-    """Say which key of an experiment breaks which rule."""
+    """Key of an experiment file or of `--set` that breaks a rule."""
 
 
 class DataError(InputError):
-    """Say which data set is missing or damaged, and how to get it."""
+    """Data set that is missing or damaged; the message says how to get it."""
 
 
 class PrivacyError(SottovoceError):
-    """Refuse what would void a privacy guarantee."""
+    """Refusal of what would break a privacy guarantee."""
 
     exit_code = 3
 
 
 class RunError(SottovoceError):
-    """Say why a run could not go on."""
+    """Reason why a run could not go on."""
 
 
 class WireError(RunError):
-    """Refuse a truncated, oversized, foreign or corrupted payload."""
+    """Refusal of a payload that is cut short, too long, of another kind or corrupted."""
 
 
 class SecAggError(RunError):
-    """Refuse a secure-aggregation message or phase."""
+    """Refusal of a message or phase of secure aggregation."""

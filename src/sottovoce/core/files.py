@@ -1,4 +1,4 @@
-"""Make what was written survive a crash."""
+"""Make sure that written files survive a crash of the machine."""
 
 from __future__ import annotations
 

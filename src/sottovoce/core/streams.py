@@ -26,7 +26,7 @@ __all__ = ["Purpose", "Seeds", "Streams"]
 
 @unique
 class Purpose(IntEnum):
-    """Name what a stream is for; the numbers are part of every published result, so they never change."""
+    """What a stream of random numbers is for; published results depend on these values, so they never change."""
 
     INIT = 1  # w_0
     SPLIT = 2  # held-out and public records
@@ -45,7 +45,7 @@ class Purpose(IntEnum):
 
 @dataclass(frozen=True)
 class Streams:
-    """Hand out the named streams of one seed.
+    """All named streams of one seed.
 
     >>> streams = Streams(7)
     >>> float(streams.get(Purpose.COHORT, 3).random()) == float(Streams(7).get(Purpose.COHORT, 3).random())

@@ -1,4 +1,4 @@
-"""Check values once, at the door, with messages that name field, rule and value."""
+"""Check values once, where they enter the system, with messages that name field, rule and value."""
 
 from __future__ import annotations
 

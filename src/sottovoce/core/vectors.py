@@ -18,7 +18,7 @@ Vector = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Layout:
-    """Say where each named tensor lives in the flat vector.
+    """Place of each named tensor in the flat vector.
 
     >>> layout = Layout((("kernel", (2, 3)), ("bias", (3,))))
     >>> layout.dim, layout.span("bias")

@@ -1,4 +1,4 @@
-"""Load data sets and say who owns which record."""
+"""Load data sets and divide their records among clients."""
 
 from __future__ import annotations
 

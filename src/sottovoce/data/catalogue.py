@@ -16,7 +16,7 @@ __all__ = ["SOURCES", "Form", "Remote", "Source"]
 
 @dataclass(frozen=True)
 class Form:
-    """Say which files, below one folder, a reader takes; a reader of one file gets the file, else the folder."""
+    """Files, below one folder, that a reader takes; a reader of one file gets its path, else the folder's."""
 
     files: tuple[str, ...]
     read: Callable[[Path], Dataset]
@@ -25,7 +25,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Remote:
-    """Say where a file is published and what its SHA-256 is.
+    """Address at which a file is published, and its SHA-256.
 
     With `inside`, the address is that of a zip file, and the checksum that of the one member that is kept.
     """
@@ -39,7 +39,7 @@ class Remote:
 
 @dataclass(frozen=True)
 class Source:
-    """Describe one data set."""
+    """Description of one data set."""
 
     name: str
     records: tuple[int, int]
@@ -113,7 +113,7 @@ _ALL: Final = (
         (32, 32, 3),
         10,
         "Krizhevsky; no licence stated, cite the report",
-        # Whole archives before the packed tenth: who has both means the whole.
+        # Whole archives come before the packed tenth: a user who has both wants the whole.
         forms=(
             Form(("cifar-10-binary.tar.gz",), cifar.read_archive),
             Form(cifar.BINARY, cifar.read_folder),

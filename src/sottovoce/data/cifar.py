@@ -107,7 +107,7 @@ def _images(planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 class _Inert:
-    """Stand in for numpy's classes: keep the state that the pickle hands over and do nothing with it."""
+    """Harmless substitute for numpy's classes: keeps the state that the pickle hands over and does nothing with it."""
 
     def __init__(self, *_: Any) -> None:
         self.state: Any = None

@@ -1,4 +1,4 @@
-"""Hold a data set as arrays that every room reads the same way."""
+"""Data sets as arrays, in one form for all packages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Dataset"]
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Hold the train and test records of one task.
+    """Train and test records of one task.
 
     `x_*` are uint8 images (records, height, width, channels), uint16 tokens (records, length) or float32 features
     (records, features); `y_*` are class numbers from 0. A network sees `x * input_scale`. `ids` names the natural

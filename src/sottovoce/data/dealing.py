@@ -18,7 +18,7 @@ Owners = NDArray[np.int64]
 
 
 def iid(count: int, clients: int, each: int | None, rng: Generator) -> Owners:
-    """Give every client the same number of random records, or one more; exactly `each` if that is said."""
+    """Give every client the same number of random records, or one more; exactly `each` if it is given."""
     if each is None:
         return rng.permutation(np.arange(count) % clients)
     in_range("records_per_client", each, low=1)

@@ -75,7 +75,7 @@ def _sha256(path: Path) -> str:
 
 
 class _Bar:
-    """Show a download on stderr; pooch fills it through `total`, `update`, `reset` and `close`."""
+    """Progress bar of a download on stderr; pooch fills it through `total`, `update`, `reset` and `close`."""
 
     def __init__(self, remote: Remote, *, shown: bool) -> None:
         self.total = remote.size

@@ -34,7 +34,7 @@ _DAMAGE = (EOFError, OSError, ValueError, KeyError, IndexError, zipfile.BadZipFi
 
 @contextmanager
 def damaged(path: Path) -> Iterator[None]:
-    """Turn whatever a reader trips over into one sentence about the file."""
+    """Turn any error while reading into one sentence about the file."""
     try:
         yield
     except DataError:

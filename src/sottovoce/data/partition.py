@@ -1,4 +1,4 @@
-"""Say which client owns which train records."""
+"""Divide the train records among the clients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Records = NDArray[np.int64]
 
 
 class Sizes(NamedTuple):
-    """Sum up how many records the clients have."""
+    """Numbers of records of the clients, summed up."""
 
     smallest: int
     median: float
@@ -32,7 +32,7 @@ class Sizes(NamedTuple):
 
 
 class Partition(Protocol):
-    """Answer which records a client owns; no client is empty."""
+    """Division of the records among clients; no client is empty."""
 
     @property
     def clients(self) -> int:
@@ -66,7 +66,7 @@ class Partition(Protocol):
 @final
 @dataclass(frozen=True, eq=False)
 class Shards:
-    """Keep every client's records in two arrays: client k owns order[offsets[k]:offsets[k + 1]].
+    """Partition kept in two arrays: client k owns order[offsets[k]:offsets[k + 1]].
 
     >>> Shards(np.array([4, 0, 2]), np.array([0, 1, 3])).records(1).tolist()
     [0, 2]
@@ -114,7 +114,7 @@ class Shards:
 @final
 @dataclass(frozen=True)
 class Virtual:
-    """Draw each client's records from the pool when asked, by the client's own stream; nothing is kept.
+    """Partition that draws a client's records from the pool when asked, by the client's own stream; nothing is kept.
 
     A client holds `each` different records; two clients may hold the same one.
 

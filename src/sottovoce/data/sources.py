@@ -24,7 +24,7 @@ VARIABLE = "SOTTOVOCE_DATA"
 
 
 class Description(NamedTuple):
-    """Say what a data set holds and where it was found ("embedded", a path, or "missing")."""
+    """What a data set holds, and where it was found ("embedded", a path, or "missing")."""
 
     name: str
     train: int

@@ -1,4 +1,4 @@
-"""Describe devices: who leaves when; links and energy come with their profiles."""
+"""Simulated devices: which clients leave a round, and when."""
 
 from sottovoce.devices.dropout import Dropout
 

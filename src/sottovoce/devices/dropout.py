@@ -17,7 +17,7 @@ _TRAINED: Final = PHASES.index("mask")  # a round without these phases has one, 
 
 @dataclass(frozen=True)
 class Dropout:
-    """Let each client leave before a phase with its probability, and some as listed.
+    """Rule by which clients leave a round: before each phase by chance, and some as listed.
 
     >>> Dropout(leave=((3, 7, "mask"),)).left(3, 7, "unmask", Streams(1))
     'mask'

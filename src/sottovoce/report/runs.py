@@ -25,7 +25,7 @@ DAMAGED: Final = "damaged"  # the status of a folder that cannot be read
 
 @dataclass(frozen=True)
 class Run:
-    """Hold what a run folder tells."""
+    """Content of a run folder."""
 
     path: Path
     config: str  # the text of config.toml

@@ -42,7 +42,7 @@ class Column:
 
     @property
     def full(self) -> str:
-        """Return the heading that needs no other."""
+        """Return the heading that is clear without its group."""
         return f"{self.group}: {self.title}" if self.group not in ("", "cost") else self.title
 
 
@@ -270,6 +270,6 @@ def _table(chosen: Sequence[Column], records: Sequence[Record], caption: str) ->
 
 
 def _natural_width(chosen: Sequence[Column], records: Sequence[Record], folded: int | None = None) -> int:
-    """Return the width at which nothing is folded that is shorter; three blanks stand between columns."""
+    """Return the width that the cells need, each cut to `folded` characters; three blanks stand between columns."""
     shown = ((column.short, *(column.show(record)[:folded] for record in records)) for column in chosen)
     return sum(3 + max(map(len, cells)) for cells in shown)

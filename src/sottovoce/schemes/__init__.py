@@ -1,4 +1,4 @@
-"""Hold the schemes: encode, sum, decode, one file each."""
+"""The schemes: encode, sum, decode; one file each."""
 
 from sottovoce.schemes.base import Message, Scheme, State, Task
 from sottovoce.schemes.importance import importance

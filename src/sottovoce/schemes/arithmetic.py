@@ -2,7 +2,7 @@
 
 `fastmath` lets the compiler reorder a sum to fit the vectors of the processor at hand: 16 partial sums with AVX-512, 8
 with AVX2, 4 with SSE, and a product rounded before it is added where there is no FMA. The results differ in their last
-bits, and a training of many rounds makes visible differences of them. So sums have a written order here.
+bits, and over many rounds of training these grow into visible differences. So the order of every sum is fixed here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Say what every scheme is: encode, sum, decode on flat float32 vectors.
+"""What every scheme is: encode, sum, decode on flat float32 vectors.
 
 A scheme is a final frozen dataclass. Its fields are its keys in `[scheme]`; its methods are pure. `bind` returns a copy
 that knows the model's size, the shared seed and, where the scheme needs them, w_0 and the importance of coordinates.
@@ -30,7 +30,7 @@ Mask = NDArray[np.bool_]
 
 
 class Task(NamedTuple):
-    """Hold what a client learns from a downlink: where to start, the round seed, what to remember for next time."""
+    """What a client learns from a downlink: where to start, the round seed, what to keep for the next round."""
 
     params: Vector
     seed: int
@@ -39,7 +39,7 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Scheme(ABC):
-    """Describe one scheme; see `docs/add-a-scheme.md` for a walk through all of it."""
+    """Base of all schemes; `docs/add-a-scheme.md` explains every part of it."""
 
     name: ClassVar[str]
     paper: ClassVar[str]  # where it is defined
@@ -75,7 +75,7 @@ class Scheme(ABC):
     # Set-up, once a run: what a client must be told besides the seed of w_0.
 
     def setup(self) -> bytes:
-        """Return what the server tells every client once; empty where the shared seed says it all."""
+        """Return what the server tells every client once; empty where the shared seed is enough."""
         return b""
 
     def enrol(self, payload: bytes, *, dim: int, seed: int, start: Vector) -> Self:
@@ -123,7 +123,7 @@ class Scheme(ABC):
     def decode(self, mean: Vector, state: State, seed: int, rng: Generator) -> State:
         """Return the new state from the sum of messages over the expected cohort size."""
 
-    # Accounts.
+    # Costs and description.
 
     @property
     def paper_values(self) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Run FL-BASIC and its three variants: random sets in the place of FL-TOP's."""
+"""FL-BASIC and its three variants: random sets of coordinates instead of FL-TOP's chosen set."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Basic", "Basic2", "Basic3", "Basic4"]
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Basic(Subset):
-    """Train and send a random set, new every round.
+    """Training and sending of a random set of coordinates, new every round.
 
     Symbols: K = `kept`, r = `ratio`.
     Thesis, section 4.2.2; Kerkouche, Ács, Castelluccia and Genevès, "Constrained Differentially Private Federated
@@ -30,9 +30,10 @@ class Basic(Subset):
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Basic2(Subset):
-    """Train everything, send a random set, new every round; our reading of thesis, Tab. 8.11.
+    """Training of all coordinates, sending of a random set, new every round; our reading of thesis, Tab. 8.11.
 
-    By it, FL-RND without weights: no box defines FL-BAS-2, and those of its table, FL-TOP and FL-BASIC, have none.
+    In this reading it is FL-RND without weights. No algorithm of the thesis defines FL-BAS-2, and the other schemes of
+    its table, FL-TOP and FL-BASIC, have no weights.
     """
 
     name: ClassVar[str] = "fl-bas-2"
@@ -45,7 +46,7 @@ class Basic2(Subset):
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Basic3(Subset):
-    """Train and exchange one random set for the whole run; our reading of thesis, Tab. 8.11."""
+    """Training and exchange of one random set for the whole run; our reading of thesis, Tab. 8.11."""
 
     name: ClassVar[str] = "fl-bas-3"
     paper: ClassVar[str] = "thesis, Tab. 8.11 (our reading)"
@@ -57,7 +58,7 @@ class Basic3(Subset):
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Basic4(Subset):
-    """Train everything, exchange one random set for the whole run; our reading of thesis, Tab. 8.11."""
+    """Training of all coordinates, exchange of one random set for the whole run; our reading of thesis, Tab. 8.11."""
 
     name: ClassVar[str] = "fl-bas-4"
     paper: ClassVar[str] = "thesis, Tab. 8.11 (our reading)"

@@ -33,7 +33,7 @@ __all__ = ["CHECKS", "Trial", "prepare", "scheme_checks"]
 
 @dataclass(frozen=True)
 class Trial:
-    """Hold a scheme bound on both sides, with a model and updates to try it on; all arrays are read-only."""
+    """A scheme bound on both sides, with a model and updates to try it on; all arrays are read-only."""
 
     server: Scheme
     client: Scheme  # bound from the set-up message alone
@@ -188,7 +188,7 @@ def check_linear(trial: Trial) -> None:
 def check_expected_cohort(trial: Trial) -> None:
     """Require that a linear scheme leaves the division to the server: half a cohort moves the model about half as far.
 
-    Whoever divides by the clients that answered, or rescales the mean, moves it as far as ever.
+    A scheme that divides by the clients that answered, or rescales the mean, moves the model as far as a whole cohort.
     """
     if not trial.server.linear:
         return

@@ -1,4 +1,4 @@
-"""Run FL-CS: send a few measurements of a sparse update, reconstruct their mean on the server."""
+"""FL-CS: send a few measurements of a sparse update, reconstruct their mean on the server."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _SMALL_CHUNK: Final = 4096  # the default makes no chunk smaller than this: 5 % 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Compressive(Scheme):
-    """Measure the shuffled update by the first cosine coefficients of each chunk; the server keeps momentum and error.
+    """The first cosine coefficients of each chunk of the shuffled update; the server keeps momentum and error.
 
     Symbols: m = `length`, r = `ratio`, P = `chunks`, lambda = `l1`, eta_G = `server_lr`, rho = `momentum`; in the
     state, u = `momentum` and e = `error`; Theta = the first m / P rows of the DCT-II, C = `encode`, D = `reconstruct`.
     Thesis, Alg. 4; Kerkouche, Ács, Castelluccia and Genevès, "Compression Boosts Differentially Private Federated
     Learning", EuroS&P 2021.
 
-    `chunks` is the papers' 200 unless a chunk would have fewer than 4096 coordinates; then it is as many as have.
+    `chunks` is the papers' 200 unless a chunk would have fewer than 4096 coordinates; then as many as can have 4096.
     """
 
     name: ClassVar[str] = "fl-cs"
@@ -131,8 +131,8 @@ class Compressive(Scheme):
         e = np.float32(self.server_lr) * u + state["error"]
         s = reconstruct(e.reshape(self.parts, self.kept), self.padded, self.l1, state["warm"])
         update = self._unshuffle(s)
-        # C of what the model really moves by: the solver may put weight on padding, which is dropped, so the error must
-        # hold it again.
+        # C of what the model really moves by: the solver may put weight on padding. Padding is dropped, so its weight
+        # must stay in the error.
         e = e - self.encode(update, seed, rng)
         return {"params": state["params"] + update, "momentum": u, "error": e, "warm": s}
 

@@ -1,4 +1,4 @@
-"""Run FL-FREQ: a low-pass filter over the update."""
+"""FL-FREQ: a low-pass filter over the update."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Frequency"]
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Frequency(Scheme):
-    """Send the first m cosine coefficients of the update and take the others for zero.
+    """The first m cosine coefficients of the update; the others are taken to be zero.
 
     Symbols: m = `length`, r = `ratio`, Phi = the first m rows of the DCT-II, n = `dim`.
     Thesis, Alg. 6; Kerkouche, Ács, Castelluccia and Genevès, "Compression Boosts Differentially Private Federated

@@ -64,7 +64,7 @@ def expand(signs: Signs, length: int) -> NDArray[np.int8]:
 
 
 def step(params: Vector, signs: Signs, size: float) -> Vector:
-    """Return `params` moved by `size` along the signs of a signs; the same bits on the server and on every client."""
+    """Return `params` moved by `size` along packed signs; server and clients get the same bits."""
     _check(signs, params.size)
     moved = np.empty(params.size, np.float32)
     _step(params, signs, np.float32(size), moved)
@@ -72,7 +72,7 @@ def step(params: Vector, signs: Signs, size: float) -> Vector:
 
 
 class Tally:
-    """Count signs exactly, one at a time or by merging other tallies, in any order.
+    """Exact count of signs, added one vector at a time or merged from other tallies, in any order.
 
     The counts are bit-sliced: plane b holds bit b of every coordinate's count, 64 coordinates a word. Ballots wait
     until there are 15, which carry-save adders turn into a 4-bit count (Harley and Seal's population count, sideways).

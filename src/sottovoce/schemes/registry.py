@@ -33,7 +33,7 @@ _KNOWN: Final = {
 
 
 def known() -> list[str]:
-    """Name the schemes of the house, in the order of SPEC.md."""
+    """Return the names of the built-in schemes."""
     return list(_KNOWN)
 
 

@@ -1,4 +1,4 @@
-"""Run FL-RND: a random subset of the update, new every round."""
+"""FL-RND: a random subset of the update, new every round."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Rnd"]
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rnd(Subset):
-    """Train everything, then send the update at a random set G that all clients share through a seed.
+    """Training of all coordinates, sending of a random set G, which all clients derive from one seed.
 
     Symbols: m = |G| = `kept`, r = `ratio`, zeta = the round seed.
     Thesis, Alg. 5; Kerkouche, Ács, Castelluccia and Genevès, "Compression Boosts Differentially Private Federated

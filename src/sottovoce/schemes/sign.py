@@ -1,4 +1,4 @@
-"""Run FL-SIGN: one bit a coordinate goes up, the majority decides."""
+"""FL-SIGN: clients send one bit for each coordinate, and the majority decides."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Sign"]
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Sign(Scheme):
-    """Let clients vote on the direction of every coordinate.
+    """Majority vote of the clients on the direction of every coordinate.
 
     Symbols: gamma = `server_lr`, s_k = sign(w_k - w) = the signs, n = `dim`.
     Thesis, Alg. 3; Kerkouche, Ács and Castelluccia, "Federated Learning in Adversarial Settings", 2020. Never weighted

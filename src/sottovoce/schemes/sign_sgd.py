@@ -1,4 +1,4 @@
-"""Run signSGD: one bit a coordinate in both directions."""
+"""signSGD: one bit for each coordinate, up and down."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["SignSGD"]
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SignSGD(Scheme):
-    """Let every client vote every round with the sign of one mini-batch gradient, and send only the vote back.
+    """Majority vote of all clients in every round, by the signs of one mini-batch gradient; only the vote is sent back.
 
     Symbols: gamma = `server_lr`, n = `dim`.
     Bernstein et al., "signSGD: Compressed Optimisation for Non-Convex Problems", ICML 2018; thesis, section 4.1.1.

@@ -1,4 +1,4 @@
-"""Run FL-STD: everything travels."""
+"""FL-STD: whole updates and whole models travel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Standard"]
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Standard(Scheme):
-    """Average whole updates: federated averaging, the yardstick of all the others.
+    """Mean of whole updates: federated averaging, with which all others are compared.
 
     Symbols: w = `params`, delta_k = w_k - w = `update`, n = `dim`.
     Raouf Kerkouche, "Differentially Private Federated Learning for Bandwidth and Energy Constrained Environments"

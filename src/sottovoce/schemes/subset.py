@@ -8,7 +8,7 @@ Which coordinates (`selection`) and whether training may move the others (`const
     random-per-round  fl-basic        fl-rnd, fl-bas-2
 
 The thesis names FL-BAS-2, -3, -4 and FL-TOP-BIS in its tables 8.9 to 8.13 without defining them. This reading, by
-their costs up and down, is ours; by it, FL-BAS-2 is FL-RND of clients that count the same.
+their costs up and down, is ours; in it, FL-BAS-2 is FL-RND with equal weights for all clients.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Selection = Literal["top", "random-fixed", "random-per-round"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Subset(Scheme):
-    """Keep K of n coordinates; a final subclass sets the switches and nothing else.
+    """Scheme that sends K of n coordinates; a final subclass sets the two switches and nothing else.
 
     Symbols: K = m = |T| = `kept`, r = `ratio`, T = `chosen` (the set that never changes), n = `dim`.
     """
@@ -50,7 +50,7 @@ class Subset(Scheme):
         ratio_of_one(self.ratio)
 
     def bind(self, dim: int, *, seed: int = 0, start: Vector | None = None, importance: Vector | None = None) -> Self:
-        """Return a copy that has its fixed set, if it has one; equal importance everywhere unless told."""
+        """Return a copy that knows its fixed set, if it has one; without `importance` all matter the same."""
         bound = super().bind(dim, seed=seed, start=start)
         kept = kept_of(self.ratio, dim)
         if self.selection == "random-fixed":
@@ -65,7 +65,7 @@ class Subset(Scheme):
 
     @property
     def needs_importance(self) -> bool:
-        """Tell whether there is a choice to make from public data; all coordinates are all coordinates."""
+        """Tell whether coordinates are chosen from public data; with `ratio` 1 there is nothing to choose."""
         return self.selection == "top" and self.ratio < 1
 
     def setup(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Run FL-TOP: train and exchange only the weights that matter most on public data."""
+"""FL-TOP: train and exchange only the weights that matter most on public data."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["Top", "TopBis"]
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Top(Subset):
-    """Move and exchange the top K weights; the others stay at w_0 for ever.
+    """Training and exchange of the K most important weights; the others keep their first values w_0.
 
     Symbols: K = |T| = `kept`, r = `ratio`, T = `chosen`, found by T_init steps on public data (`importance.py`).
     Thesis, Alg. 7 and 8; Kerkouche, Ács, Castelluccia and Genevès, "Constrained Differentially Private Federated
-    Learning for Low-bandwidth Devices", UAI 2021. With `ratio` 1 it is FL-STD of clients that count the same.
+    Learning for Low-bandwidth Devices", UAI 2021. With `ratio` 1 it is FL-STD with equal weights for all clients.
     """
 
     name: ClassVar[str] = "fl-top"
@@ -30,7 +30,7 @@ class Top(Subset):
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TopBis(Subset):
-    """Exchange the top K weights, but let clients train all of them; our reading of thesis, Tab. 8.11."""
+    """Exchange of the K most important weights, while clients train all of them; our reading of thesis, Tab. 8.11."""
 
     name: ClassVar[str] = "fl-top-bis"
     paper: ClassVar[str] = "thesis, Tab. 8.11 (our reading)"

@@ -117,7 +117,13 @@ def markdown() -> str:
 
 def _keys(table: type[Table]) -> list[Key]:
     return [
-        Key(name, kind_of(field), _default(field.get_default()), limits_of(field), field.description or "")
+        Key(
+            name,
+            kind_of(field),
+            _default(field.get_default(call_default_factory=True)),
+            limits_of(field),
+            field.description or "",
+        )
         for name, field in table.model_fields.items()
         if table is not SchemeTable or name in SCHEME_KEYS
     ]

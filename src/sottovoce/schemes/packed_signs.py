@@ -1,6 +1,6 @@
 """Turn updates into packed signs, count votes without unpacking them, and step by a vote.
 
-A signs is one bit a coordinate, 1 for +1 and 0 for -1, lowest bit first, and zero after the last coordinate: nothing
+Packed signs have one bit for each coordinate: 1 for +1 and 0 for -1, lowest bit first, and zero after the last coordinate: nothing
 but +1 and -1 can be expressed. `sign` never says 0; the sign of a zero is drawn.
 """
 
@@ -29,7 +29,7 @@ _BATCH: Final = 15  # signs that one pass of carry-save adders turns into a 4-bi
 
 
 def packed_size(length: int) -> int:
-    """Return the bytes of a signs on `length` coordinates."""
+    """Return the bytes that the packed signs of `length` coordinates take."""
     return (length + 7) // 8
 
 
@@ -53,7 +53,7 @@ def pack_signs(values: Vector, rng: Generator) -> Signs:
 
 
 def expand(signs: Signs, length: int) -> NDArray[np.int8]:
-    """Return the signs of a signs as +1 and -1.
+    """Return packed signs as +1 and -1.
 
     >>> expand(np.array([5], np.uint8), 3).tolist()
     [1, -1, 1]
@@ -74,7 +74,7 @@ def step(params: Vector, signs: Signs, size: float) -> Vector:
 class Tally:
     """Exact count of signs, added one vector at a time or merged from other tallies, in any order.
 
-    The counts are bit-sliced: plane b holds bit b of every coordinate's count, 64 coordinates a word. Ballots wait
+    The counts are bit-sliced: plane b holds bit b of every coordinate's count, 64 coordinates a word. Signs wait
     until there are 15, which carry-save adders turn into a 4-bit count (Harley and Seal's population count, sideways).
 
     >>> tally = Tally(3)
@@ -93,7 +93,7 @@ class Tally:
         self._waiting = 0
 
     def add(self, signs: Signs) -> None:
-        """Count one signs."""
+        """Count the signs of one client."""
         _check(signs, self.length)
         self._pending[self._waiting].view(np.uint8)[: signs.size] = signs
         self._waiting += 1
@@ -102,7 +102,7 @@ class Tally:
             self._flush()
 
     def merge(self, other: Tally) -> None:
-        """Count every signs that `other` has counted."""
+        """Count all signs that `other` has counted."""
         if other.length != self.length:
             raise InputError(f"tallies of {self.length} and of {other.length} coordinates cannot be merged")
         self._flush()

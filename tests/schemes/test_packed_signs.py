@@ -103,7 +103,7 @@ def test_a_unanimous_vote_of_a_thousand_is_counted_exactly() -> None:
 
 
 def test_tallies_and_ballots_of_another_length_are_refused() -> None:
-    with pytest.raises(InputError, match="9 coordinates is 2 bytes, got 1"):
+    with pytest.raises(InputError, match="9 coordinates are 2 bytes, got 1"):
         Tally(9).add(np.zeros(1, np.uint8))
     with pytest.raises(InputError, match="cannot be merged"):
         Tally(9).merge(Tally(8))

@@ -9,8 +9,6 @@ import inspect
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, get_type_hints
 
-from pydantic_core import PydanticUndefined
-
 from sottovoce.core.errors import InputError
 from sottovoce.core.validate import nearest
 from sottovoce.core.words import type_words, value_words
@@ -156,8 +154,6 @@ def _sweep() -> TableReference:
 
 
 def _default(value: Any) -> Any:
-    if value is PydanticUndefined:
-        return None
     return value if value is None or isinstance(value, bool | int | float | str | list | dict) else str(value)
 
 

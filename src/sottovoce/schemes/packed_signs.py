@@ -1,7 +1,7 @@
 """Turn updates into packed signs, count votes without unpacking them, and step by a vote.
 
-Packed signs have one bit for each coordinate: 1 for +1 and 0 for -1, lowest bit first, and zero after the last coordinate: nothing
-but +1 and -1 can be expressed. `sign` never says 0; the sign of a zero is drawn.
+Packed signs have one bit for each coordinate: 1 for +1 and 0 for -1, lowest bit first. The bits after the last
+coordinate are zero. Nothing but +1 and -1 can be expressed: the sign of a zero is drawn at random.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Tally:
 def _check(signs: Signs, length: int) -> None:
     if signs.dtype != np.uint8 or signs.size != packed_size(length):
         raise InputError(
-            f"a signs on {length} coordinates is {packed_size(length)} bytes, got {signs.size} {signs.dtype}"
+            f"the packed signs of {length} coordinates are {packed_size(length)} bytes, got {signs.size} {signs.dtype}"
         )
 
 

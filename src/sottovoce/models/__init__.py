@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sottovoce.models.base import Model
+from sottovoce.models.build import make_model
 from sottovoce.models.choose import choose_trainer, make_trainer
 from sottovoce.models.metrics import evaluate
 from sottovoce.models.network import Network
@@ -11,12 +13,14 @@ from sottovoce.models.zoo import NAMES, network
 __all__ = [
     "NAMES",
     "LocalTraining",
+    "Model",
     "Network",
     "Shard",
     "Trainer",
     "batches",
     "choose_trainer",
     "evaluate",
+    "make_model",
     "make_trainer",
     "network",
 ]

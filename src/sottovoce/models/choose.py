@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 from sottovoce.core.errors import InputError
 from sottovoce.core.validate import one_of
 from sottovoce.models import fast
+from sottovoce.models.base import Model
 from sottovoce.models.network import Network
 from sottovoce.models.trainer import LocalTraining, Trainer
 
@@ -25,7 +26,7 @@ class Choice(NamedTuple):
         return f"{self.trainer} ({self.reason})"
 
 
-def choose_trainer(network: Network, training: LocalTraining, kind: Kind = "auto", device: str = "cpu") -> Choice:
+def choose_trainer(network: Model, training: LocalTraining, kind: Kind = "auto", device: str = "cpu") -> Choice:
     """Tell which trainer `make_trainer` returns for the same arguments, without making it.
 
     "auto" takes the fast one when it knows every layer and option, and torch otherwise.
@@ -33,6 +34,10 @@ def choose_trainer(network: Network, training: LocalTraining, kind: Kind = "auto
     one_of("trainer", kind, ("auto", "torch", "fast"))
     if kind == "fast" and device != "cpu":
         raise InputError(f"trainer 'fast' runs on device 'cpu', got {device!r}; use 'torch'")
+    if not isinstance(network, Network):
+        if kind == "fast":
+            raise InputError(f"trainer 'fast' knows no torch modules, and {network.name} is one; use 'torch'")
+        return Choice("torch", "the model is a torch module")
     if kind != "auto":
         return Choice(kind, "the experiment asks for it")
     if device != "cpu":
@@ -43,12 +48,12 @@ def choose_trainer(network: Network, training: LocalTraining, kind: Kind = "auto
     return Choice("fast", "the C kernels know every layer and option of this experiment")
 
 
-def make_trainer(network: Network, training: LocalTraining, kind: Kind = "auto", device: str = "cpu") -> Trainer:
+def make_trainer(network: Model, training: LocalTraining, kind: Kind = "auto", device: str = "cpu") -> Trainer:
     """Return the trainer that `choose_trainer` names.
 
     Torch is imported here and not before: whoever only plans or reports need not wait three seconds for it.
     """
-    if choose_trainer(network, training, kind, device).trainer == "fast":
+    if choose_trainer(network, training, kind, device).trainer == "fast" and isinstance(network, Network):
         return fast.FastTrainer(network, training)
 
     from sottovoce.models.torch_trainer import TorchTrainer

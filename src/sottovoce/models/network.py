@@ -302,6 +302,14 @@ class Network:
                 view[layer.units : 2 * layer.units] = 1
         return flat
 
+    def start_payload(self) -> bytes:
+        """Return nothing: w_0 follows from the seed that every set-up carries."""
+        return b""
+
+    def read_start(self, payload: bytes, rng: Generator) -> tuple[Vector, bytes]:
+        """Return w_0 and the whole payload, of which none is needed."""
+        return self.initialise(rng), payload
+
 
 def _rank(layer: object, shape: Shape, rank: int) -> Shape:
     if len(shape) != rank:

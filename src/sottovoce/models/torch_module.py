@@ -166,7 +166,7 @@ class _Deferred(Function):
     @staticmethod
     def backward(context: Any, slope: Tensor) -> tuple[Tensor | None, None, Tensor | None, None]:
         """Return the gradients of input and bias; keep the factors of the weight's."""
-        if torch.is_grad_enabled():  # someone wants to differentiate this pass too, and autograd would see only a part
+        if torch.is_grad_enabled():  # someone wants to differentiate this pass too; autograd would see a part
             raise RunError(
                 "a large dense layer is differentiated twice; give dataclasses.replace(model, deferred=False)"
             )

@@ -27,6 +27,7 @@ from benchmarks.workload import W, source_of_w, workload  # noqa: E402
 from sottovoce.experiment.assemble import assemble  # noqa: E402
 from sottovoce.experiment.build import Assembly  # noqa: E402
 from sottovoce.experiment.config import parse  # noqa: E402
+from sottovoce.federation.engine import drive  # noqa: E402
 from sottovoce.federation.round import server_round  # noqa: E402
 from sottovoce.models import Shard, Trainer, make_trainer  # noqa: E402
 
@@ -63,18 +64,18 @@ class Figure(NamedTuple):
 def rounds(assembly: Assembly) -> Iterator[tuple[Callable[[], None], Callable[[], None], list[int]]]:
     """Yield a function that plays the next round, one that evaluates, and the workers' process ids."""
     before = set(children())
-    with assembly.engine() as engine:
-        ready = assembly.ready(engine)
+    with assembly.engine() as (engine, evaluator):
+        ready = assembly.ready(evaluator)
         ready.enrol(assembly, engine)
         server, state, count = ready.server, ready.server.init(assembly.start), 0
 
         def play() -> None:
             nonlocal state, count
             count += 1
-            state = engine.run(server_round(server, state, count)).state
+            state = drive(engine, server_round(server, state, count)).state
 
         def evaluate() -> None:
-            engine.scores(state["params"], "test")
+            evaluator.scores(state["params"], "test")
 
         play()  # compile kernels, fault pages in
         yield play, evaluate, sorted(set(children()) - before)

@@ -36,29 +36,30 @@ def play(kept: str, source: str, count: int) -> None:
     """Play rounds of W, keeping sums or single updates."""
     # Not above: whoever watches needs none of it, and it must not be torch's memory that is seen here.
     from benchmarks.workload import workload
+    from sottovoce.federation.engine import drive
     from sottovoce.federation.round import server_round
 
     assembly = workload(source)
-    with assembly.engine() as engine:
-        ready = assembly.ready(engine)
+    with assembly.engine() as (engine, evaluator):
+        ready = assembly.ready(evaluator)
         ready.enrol(assembly, engine)
         state = ready.server.init(assembly.start)
         for round_ in range(1, count + 1):
             conversation = server_round(ready.server, state, round_)
             if kept == "sums":
-                state = engine.run(conversation).state
+                state = drive(engine, conversation).state
             else:
                 request = next(conversation)
                 updates: dict[int, bytes] = {}
                 take = updates.__setitem__ if kept == "updates" else request.take
-                reply = engine.send(request._replace(fold=None, take=take))
+                reply = engine.send(request._replace(sum=None, take=take))
                 for client, update in updates.items():
                     request.take(client, update)
                 try:
                     conversation.send(reply)
                 except StopIteration as stop:
                     state = stop.value.state
-            engine.scores(state["params"], "test")
+            evaluator.scores(state["params"], "test")
 
 
 if __name__ == "__main__":

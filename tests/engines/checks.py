@@ -9,33 +9,30 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import SottovoceError, WireError
-from sottovoce.core.streams import Seeds
 from sottovoce.experiment.assemble import assemble
 from sottovoce.experiment.build import Assembly
 from sottovoce.experiment.config import Experiment
-from sottovoce.federation.round import LEFT, Reply, Request, Total, server_round
-from sottovoce.federation.secure import ANNOUNCING, ENROLMENT
+from sottovoce.federation.aggregate import Total
+from sottovoce.federation.engine import Engine, Enrolment, Evaluator, Reply, Request, drive
+from sottovoce.federation.leaving import Leaving
+from sottovoce.federation.round import server_round
 from sottovoce.federation.worker import Worker
 from tests.experiment.small import small
 from tests.federation.driven import Book
 
 Alter = Callable[[str, int, bytes], bytes | None]  # phase, client, answer; None: it is lost
 Params = NDArray[np.float32]
+Result = TypeVar("Result")
 
 
-class Engine(Protocol):
-    """Say what the checks need of an engine."""
-
-    def enrol(self, scheme: Any, setup: bytes, coding: Any, *, private: bool, memory: Any, policy: Any) -> None: ...
-    def run(self, conversation: Generator[Request, Reply, Any]) -> Any: ...
-    def send(self, request: Request) -> Reply: ...
-    def gradient(self, params: Any, split: str, records: Any) -> Any: ...
+class Playable(Engine, Evaluator, Protocol):
+    """An engine of a simulation."""
 
 
 class Played(NamedTuple):
@@ -63,57 +60,61 @@ class Hand:
 
     def __post_init__(self) -> None:
         self._worker = Worker(self.assembly.blueprint(), self.assembly.arrays())
-        self._dropout = self.assembly.experiment.make_dropout()
-        self._streams = Seeds(self.assembly.seeds.seed).world
 
-    def enrol(self, scheme: Any, setup: bytes, coding: Any, *, private: bool, memory: Any, policy: Any) -> None:
-        self._worker.enrol(scheme, setup, coding, private, memory, policy)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        pass
+
+    def enrol(self, enrolment: Enrolment) -> None:
+        self._worker.enrol(enrolment)
 
     def gradient(self, params: Any, split: str, records: Any) -> Any:
         return self._worker.gradient(params, split, records)
 
-    def run(self, conversation: Generator[Request, Reply, Any]) -> Any:
-        try:
-            request = next(conversation)
-            while True:
-                request = conversation.send(self.send(request))
-        except StopIteration as stop:
-            return stop.value
+    def scores(self, params: Any, split: str) -> Any:
+        return self._worker.scores(params, split, 0, 1 << 60)
+
+    def public_norms(self, scheme: Any, params: Any, shards: list[Any], seeds: list[int]) -> list[float]:
+        raise NotImplementedError
+
+    client_norms = public_norms
+
+    def run(self, conversation: Generator[Request, Reply, Result]) -> Result:
+        return drive(self, conversation)
 
     def send(self, request: Request) -> Reply:
         self.events.append(request.phase)
         self.received += sum(map(len, request.payloads.values()))
         if request.opening and request.payloads:
             opening = next(iter(request.payloads.values()))
-            self._worker.hear(request.round, list(request.payloads), opening, request.phase in ANNOUNCING)
-        sizes: dict[int, int] = {}
-        failures: dict[int, str] = {}
+            self._worker.hear(request.round, request.phase, list(request.payloads), opening)
+        reply = Reply({}, {}, {})
         for client, payload in request.payloads.items():
-            answer = self._answer(request, client, payload, failures)
+            answer = None if client in request.silent else self._answer(request, client, payload, reply)
             if answer is not None:
                 try:
                     request.take(client, answer)
-                    sizes[client] = len(answer)
+                    reply.sizes[client] = len(answer)
                     self.sent += len(answer)
                 except SottovoceError as error:
-                    failures[client] = str(error)
-        return Reply(sizes, failures)
+                    reply.failures[client] = str(error)
+        return reply
 
-    def _answer(self, request: Request, client: int, payload: bytes, failures: dict[int, str]) -> bytes | None:
-        enrolment = request.phase in ENROLMENT
-        left = None if enrolment else self._dropout.left(request.round, client, request.phase, self._streams)
-        if left is not None:
-            failures[client] = LEFT + left
-            return None
+    def _answer(self, request: Request, client: int, payload: bytes, reply: Reply) -> bytes | None:
         steps = self._worker.step(request.round, request.phase, {client: payload}, None)
         try:
             _, payloads, _ = next(steps)
         except StopIteration as stop:
-            failures.update(stop.value[2])
+            reply.failures.update(stop.value[2])
             return None
         answer = self.alter(request.phase, client, payloads[client])
         if answer is None:
-            failures[client] = LEFT + request.phase
+            reply.left[client] = f"left before {request.phase}"
         return answer
 
 
@@ -134,7 +135,7 @@ def play(
     experiment: Experiment,
     *,
     rounds: int = 1,
-    engine: Callable[[Assembly], AbstractContextManager[Engine]] | None = None,
+    engine: Callable[[Assembly], AbstractContextManager[Playable]] | None = None,
     alter: Alter | None = None,
 ) -> Played:
     """Play rounds without a folder, by hand unless an engine is given."""
@@ -145,15 +146,16 @@ def play(
     return _play(assembly, Hand(assembly) if alter is None else Hand(assembly, alter), rounds)
 
 
-def _play(assembly: Assembly, engine: Any, rounds: int) -> Played:
-    ready = assembly.ready(engine)
+def _play(assembly: Assembly, inner: Playable, rounds: int) -> Played:
+    ready = assembly.ready(inner)
+    engine = Leaving(inner, assembly.experiment.make_dropout(), assembly.seeds.world)
     ready.enrol(assembly, engine)
     book = Book()
     server = ready.server.with_account(book)
     state = server.init(assembly.start)
     models, totals = [state["params"]], []
     for round_ in range(1, rounds + 1):
-        result = engine.run(server_round(server, state, round_))
+        result = drive(engine, server_round(server, state, round_))
         state = result.state
         models.append(state["params"])
         totals.append(result.total)
@@ -166,7 +168,7 @@ def same(one: Played, other: Played) -> bool:
     return all(np.array_equal(first.view(np.uint32), second.view(np.uint32)) for first, second in pairs)
 
 
-def engine_checks(engine: Callable[[Assembly], AbstractContextManager[Engine]]) -> None:
+def engine_checks(engine: Callable[[Assembly], AbstractContextManager[Playable]]) -> None:
     """Check an engine against `Hand`: the same models and the same story, whoever leaves; refusals are failures."""
     leave = [[1, 3, "mask"], [2, 1, "unmask"], [2, 4, "share"]]
     for aggregation in ({"secure": "none"}, {"secure": "real"}, {"secure": "real", "key_life": "session"}):
@@ -184,15 +186,15 @@ def engine_checks(engine: Callable[[Assembly], AbstractContextManager[Engine]]) 
         _check_unicast(engine, aggregation)
 
 
-def _check_unicast(engine: Callable[[Assembly], AbstractContextManager[Engine]], aggregation: dict[str, Any]) -> None:
+def _check_unicast(engine: Callable[[Assembly], AbstractContextManager[Playable]], aggregation: dict[str, Any]) -> None:
     """Check that who was not asked cannot act on what the others heard."""
     assembly = assemble(few(aggregation=aggregation))
     with engine(assembly) as started:
-        ready = assembly.ready(started)  # type: ignore[arg-type]
-        ready.enrol(assembly, started)  # type: ignore[arg-type]
+        ready = assembly.ready(started)
+        ready.enrol(assembly, started)
         whole = next(server_round(ready.server, ready.server.init(assembly.start), 1))
         asked = {client: whole.payloads[client] for client in (1, 2, 3)}
-        request = whole._replace(payloads=asked, take=lambda client, payload: None, fold=None)
+        request = whole._replace(payloads=asked, take=lambda client, payload: None, sum=None)
         heard = started.send(request)
         stranger = started.send(request._replace(payloads={5: b"", 3: b""}, opening=False))
     assert sorted(heard.sizes) == [1, 2, 3]
@@ -200,7 +202,7 @@ def _check_unicast(engine: Callable[[Assembly], AbstractContextManager[Engine]],
     assert list(stranger.sizes) == [3]
 
 
-def _check_refusals(engine: Callable[[Assembly], AbstractContextManager[Engine]]) -> None:
+def _check_refusals(engine: Callable[[Assembly], AbstractContextManager[Playable]]) -> None:
     assembly = assemble(few(aggregation={"secure": "real"}))
 
     def refuse(client: int, payload: bytes) -> None:
@@ -208,8 +210,8 @@ def _check_refusals(engine: Callable[[Assembly], AbstractContextManager[Engine]]
             raise WireError("refused by the check")
 
     with engine(assembly) as started:
-        ready = assembly.ready(started)  # type: ignore[arg-type]
-        ready.enrol(assembly, started)  # type: ignore[arg-type]
+        ready = assembly.ready(started)
+        ready.enrol(assembly, started)
         request = next(server_round(ready.server, ready.server.init(assembly.start), 1))
         reply = started.send(request._replace(take=refuse))
     assert reply.failures == {3: "refused by the check"}, "an answer that is refused is its client's failure"
@@ -222,8 +224,8 @@ def aggregator_checks(aggregation: dict[str, Any]) -> None:
     clear = play(few(aggregation={"weighting": "equal", "secure": "none"}))
     assembly = assemble(experiment)
     hand = Hand(assembly)
-    ready = assembly.ready(hand)  # type: ignore[arg-type]
-    ready.enrol(assembly, hand)  # type: ignore[arg-type]
+    ready = assembly.ready(hand)
+    ready.enrol(assembly, hand)
     server = ready.server.with_account(Book(lambda round_: hand.events.append("spend")))
     result = hand.run(server_round(server, server.init(assembly.start), 1))
 

@@ -27,7 +27,7 @@ PRIVATE = {"noise_multiplier": 1.0, "delta": 1e-3, "accountant": "rdp", "clip_no
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_local_engine_keeps_the_contract(workers: int) -> None:
     def start(assembly: Assembly) -> LocalEngine:
-        return LocalEngine(assembly.blueprint(), assembly.arrays(), workers, assembly.experiment.make_dropout())
+        return LocalEngine(assembly.blueprint(), assembly.arrays(), workers)
 
     engine_checks(start)
 

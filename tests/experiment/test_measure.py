@@ -114,7 +114,7 @@ def test_public_clipping_is_the_median_of_real_norms(name: str) -> None:
     tables: Tables = {"scheme": {"name": name, "public_samples": 70}, "privacy": PUBLIC, "client": one_step}
     assembly = assemble(small(**tables, engine={"workers": 2}))
     bound = assembly.scheme.bind(assembly.network.dim, seed=assembly.seeds.public.seed, start=assembly.start)
-    with assembly.engine() as engine:
+    with assembly.engine() as (_, engine):
         found = measured_clip_norm(assembly, engine, bound)
         update = -0.1 * engine.gradient(assembly.start, "public", np.arange(70))
 
@@ -132,7 +132,7 @@ def test_private_clipping_is_the_median_of_a_cohorts_norms() -> None:
     everyone = range(20)
     watched = Watched()
     measured_clip_norm(assembly, watched, bound)  # type: ignore[arg-type]
-    with assembly.engine() as engine:
+    with assembly.engine() as (_, engine):
         found = measured_clip_norm(assembly, engine, bound)
         lengths = {
             k: float(np.linalg.norm(0.1 * engine.gradient(assembly.start, "train", assembly.partition.records(k))))

@@ -11,10 +11,14 @@ from numpy.typing import NDArray
 
 from sottovoce.core.errors import SottovoceError
 from sottovoce.federation.coding import Coding, Private, Terms
-from sottovoce.federation.round import Reply, Request
+from sottovoce.federation.engine import Reply, Request
 
 Result = TypeVar("Result")
 Answer = Callable[[Request, int], bytes]
+
+
+class GoneError(Exception):
+    """Raised in place of an answer by a client that left."""
 
 
 @dataclass
@@ -40,6 +44,7 @@ def drive(conversation: Generator[Request, Reply, Result], answer: Answer) -> Re
         while True:
             sizes: dict[int, int] = {}
             failures: dict[int, str] = {}
+            left: dict[int, str] = {}
             for client in request.payloads:
                 try:
                     payload = answer(request, client)
@@ -47,7 +52,9 @@ def drive(conversation: Generator[Request, Reply, Result], answer: Answer) -> Re
                     sizes[client] = len(payload)
                 except SottovoceError as error:
                     failures[client] = str(error)
-            request = conversation.send(Reply(sizes, failures))
+                except GoneError:
+                    left[client] = "left before mask"
+            request = conversation.send(Reply(sizes, failures, left))
     except StopIteration as stop:
         return stop.value
 

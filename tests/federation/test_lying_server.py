@@ -15,7 +15,8 @@ from sottovoce.core.streams import Seeds
 from sottovoce.experiment.assemble import assemble
 from sottovoce.federation.client import setup_message
 from sottovoce.federation.coding import Terms
-from sottovoce.federation.round import Reply, Request, server_round
+from sottovoce.federation.engine import Enrolment, Reply, Request
+from sottovoce.federation.round import server_round
 from sottovoce.federation.secure import Secure, Standing, _signing_key, announce, downlink_hash
 from sottovoce.federation.worker import Worker
 from sottovoce.secagg import messages
@@ -33,8 +34,8 @@ def begun(hand_of: Callable[[Any], Hand] = Hand, **tables: Any) -> tuple[Hand, A
     """Return the hand, what is ready to play, and the first state."""
     assembly = assemble(few(**tables))
     hand = hand_of(assembly)
-    ready = assembly.ready(hand)  # type: ignore[arg-type]
-    ready.enrol(assembly, hand)  # type: ignore[arg-type]
+    ready = assembly.ready(hand)
+    ready.enrol(assembly, hand)
     return hand, ready, ready.server.init(assembly.start)
 
 
@@ -122,10 +123,10 @@ class TwoFaced(Hand):
         super().__post_init__()
         self._rest, self._victim = self._worker, Worker(self.assembly.blueprint(), self.assembly.arrays())
 
-    def enrol(self, *arguments: Any, **keys: Any) -> None:
+    def enrol(self, enrolment: Enrolment) -> None:
         for worker in (self._victim, self._rest):
             self._worker = worker
-            super().enrol(*arguments, **keys)
+            super().enrol(enrolment)
 
     def send(self, request: Request) -> Reply:
         sizes: dict[int, int] = {}
@@ -167,7 +168,7 @@ def test_a_model_that_comes_after_the_keys_is_not_trained_from() -> None:
         while True:
             reply = hand.send(request)
             if lie and request.phase == "share":
-                hand._worker.hear(1, list(request.payloads), flip(down), False)
+                hand._worker.hear(1, "train", list(request.payloads), flip(down))
             try:
                 request = conversation.send(reply)
             except StopIteration as stop:
@@ -192,10 +193,10 @@ def test_a_client_that_was_sent_another_set_up_refuses_the_session() -> None:
     """Another seed is another w_0: a model of one's own, although every downlink is the same."""
     assembly = assemble(few("fl-top", aggregation=REAL["round"]))
     hand = TwoFaced(assembly)
-    ready = assembly.ready(hand)  # type: ignore[arg-type]
-    ready.enrol(assembly, hand)  # type: ignore[arg-type]
+    ready = assembly.ready(hand)
+    ready.enrol(assembly, hand)
     other = setup_message(ready.scheme, Seeds(2).public)
-    hand._victim.enrol(assembly.scheme, other, ready.coding, False, {}, ready.policy)
+    hand._victim.enrol(Enrolment(assembly.scheme, other, ready.coding, policy=ready.policy))
 
     result = hand.run(server_round(ready.server, ready.server.init(assembly.start), 1))
 
@@ -253,7 +254,7 @@ def test_a_session_keeps_secrets_of_the_running_round_only() -> None:
     assert all(machine._round is not None for machine in machines.values())
 
     down = ready.scheme.downlink(state, ready.scheme.round_seed(2))
-    hand._worker.hear(2, list(machines), down, False)
+    hand._worker.hear(2, "mask", list(machines), down)
 
     assert all(machine._round is None for machine in machines.values())
     with pytest.raises(SecAggError, match="consistency is not next"):

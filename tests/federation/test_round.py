@@ -11,13 +11,15 @@ from numpy.typing import NDArray
 
 from sottovoce.core.errors import PrivacyError, RunError
 from sottovoce.core.streams import Seeds
+from sottovoce.federation.aggregate import Direct
 from sottovoce.federation.coding import Clear, Coding, Opened, Private, Terms
 from sottovoce.federation.cohort import Cohort
+from sottovoce.federation.engine import Request
 from sottovoce.federation.optimise import ServerStep
-from sottovoce.federation.round import LEFT, Direct, Request, RoundResult, Server, draws_commitment, server_round
+from sottovoce.federation.round import RoundResult, Server, draws_commitment, server_round
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.schemes import make
-from tests.federation.driven import Book, constant, drive, sending
+from tests.federation.driven import Book, GoneError, constant, drive, sending
 
 DIM = 8
 CLIENTS = 20
@@ -125,7 +127,7 @@ def test_a_round_that_everyone_left_is_aborted_and_changes_nothing() -> None:
     server, _ = plain()
 
     def leave(request: Request, client: int) -> bytes:
-        raise RunError(f"{LEFT}mask")
+        raise GoneError
 
     result = drive(server_round(server, server.init(start()), 1), leave)
 
@@ -212,7 +214,7 @@ def test_a_round_above_the_threshold_survives_dropouts() -> None:
 
     def answer(request: Request, client: int) -> bytes:
         if client == gone:
-            raise RunError(f"{LEFT}mask")
+            raise GoneError
         return clients(request, client)
 
     result = drive(server_round(server, server.init(start()), 1), answer)

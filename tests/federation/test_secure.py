@@ -13,8 +13,9 @@ from sottovoce.core.errors import InputError, SecAggError
 from sottovoce.core.streams import Seeds
 from sottovoce.experiment.assemble import assemble
 from sottovoce.federation.coding import Terms
-from sottovoce.federation.round import Reply, server_round
-from sottovoce.federation.secure import ENROLMENT, Registry, Secure, announce, read_announcement
+from sottovoce.federation.engine import Reply
+from sottovoce.federation.round import server_round
+from sottovoce.federation.secure import Registry, Secure, announce, read_announcement
 from sottovoce.secagg import PHASES
 from tests.engines.checks import Hand, Played, aggregator_checks, few, play, same
 
@@ -105,7 +106,7 @@ def test_keys_of_a_session_cannot_mend_a_gap_before_masking_and_another_before_o
 def test_keys_of_a_session_are_set_up_once_and_save_two_phases() -> None:
     first, second = play(few(aggregation=REAL["session"]), rounds=2).totals
 
-    assert tuple(first.phases) == (*ENROLMENT, *STANDING)
+    assert tuple(first.phases) == ("enrol", "introduce", *STANDING)
     assert tuple(second.phases) == STANDING
     assert [first.phases[phase] for phase in STANDING] == [second.phases[phase] for phase in STANDING]
 
@@ -197,8 +198,8 @@ def test_a_cohort_of_one_is_never_opened() -> None:
     for secure in ("ideal", "real"):
         assembly = assemble(few(aggregation={"secure": secure}))
         hand = Hand(assembly)
-        ready = assembly.ready(hand)  # type: ignore[arg-type]
-        ready.enrol(assembly, hand)  # type: ignore[arg-type]
+        ready = assembly.ready(hand)
+        ready.enrol(assembly, hand)
         down = ready.scheme.downlink(ready.server.init(assembly.start), ready.scheme.round_seed(1))
         total = hand.run(ready.server.aggregator.collect(1, [3], down, Terms(1, 0.0), lambda: None))
         assert total.values is None
@@ -286,7 +287,7 @@ def test_terms_that_cannot_be_kept_are_refused_in_one_sentence(tables: dict[str,
 def test_a_cohort_too_small_for_its_terms_ends_the_round_and_not_the_run() -> None:
     assembly = assemble(few(aggregation={"secure": "real", "colluders": 4}))
     hand = Hand(assembly)
-    ready = assembly.ready(hand)  # type: ignore[arg-type]
+    ready = assembly.ready(hand)
 
     total = hand.run(ready.server.aggregator.collect(1, [0, 1, 2], b"", Terms(3, 0.0), lambda: None))
 
@@ -297,8 +298,8 @@ def test_a_cohort_too_small_for_its_terms_ends_the_round_and_not_the_run() -> No
 def test_phases_that_were_never_begun_are_failures_of_the_client() -> None:
     assembly = assemble(few(aggregation=REAL["round"]))
     hand = Hand(assembly)
-    ready = assembly.ready(hand)  # type: ignore[arg-type]
-    ready.enrol(assembly, hand)  # type: ignore[arg-type]
+    ready = assembly.ready(hand)
+    ready.enrol(assembly, hand)
     request = next(server_round(ready.server, ready.server.init(assembly.start), 1))
     for phase in ("share", "mask", "consistency", "unmask", "introduce"):
         hand.send(request._replace(take=lambda client, payload: None))  # everyone has advertised

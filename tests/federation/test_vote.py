@@ -10,14 +10,16 @@ from numpy.typing import NDArray
 
 from sottovoce.core.errors import RunError
 from sottovoce.core.streams import Seeds
+from sottovoce.federation.aggregate import Direct
 from sottovoce.federation.coding import Private
 from sottovoce.federation.cohort import Cohort
-from sottovoce.federation.round import LEFT, Direct, Request, Server
+from sottovoce.federation.engine import Request
+from sottovoce.federation.round import Server
 from sottovoce.federation.vote import VOTE, Vote, hold_vote
 from sottovoce.models import LocalTraining, Shard
 from sottovoce.privacy.plan.vote import vote_plan
 from sottovoce.schemes import importance
-from tests.federation.driven import Book, drive, sending
+from tests.federation.driven import Book, GoneError, drive, sending
 
 DIM, KEPT, CLIENTS = 12, 3, 40
 START = np.zeros(DIM, np.float32)
@@ -96,7 +98,7 @@ def test_a_vote_with_too_few_ballots_releases_nothing_and_is_not_charged() -> No
 
     def answer(request: Request, client: int) -> bytes:
         if client == gone:
-            raise RunError(f"{LEFT}mask")
+            raise GoneError
         return clients(request, client)
 
     with pytest.raises(RunError, match=r"the vote for the coordinates failed: round 0: \d+ messages, but"):

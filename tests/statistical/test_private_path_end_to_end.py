@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import chi2
-from tests.federation.driven import Book, drive, sending
+from tests.federation.driven import Book, GoneError, drive, sending
 
-from sottovoce.core.errors import RunError
 from sottovoce.core.streams import Purpose, Seeds, Streams
+from sottovoce.federation.aggregate import Direct
 from sottovoce.federation.coding import Private
 from sottovoce.federation.cohort import Cohort
-from sottovoce.federation.round import LEFT, Direct, Request, Server, server_round
+from sottovoce.federation.engine import Request
+from sottovoce.federation.round import Server, server_round
 from sottovoce.federation.vote import VOTE, Vote
 from sottovoce.models import LocalTraining
 from sottovoce.privacy import PrivacyPlan
@@ -69,7 +70,7 @@ def errors(
 
     def answer(request: Request, client: int) -> bytes:
         if client in cohort[:leavers]:
-            raise RunError(f"{LEFT}mask")
+            raise GoneError
         return clients(request, client)
 
     result = drive(server_round(server, state, round_), answer)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -18,13 +19,16 @@ from sottovoce.core.vectors import Vector
 from sottovoce.data import Dataset, Partition, mean_balanced_size
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.measure import coordinate_importance, measured_clip_norm
+from sottovoce.federation.aggregate import Aggregator, Direct
 from sottovoce.federation.client import setup_message
 from sottovoce.federation.coding import Clear, Coding, FloatGrid, Private, SignGrid
 from sottovoce.federation.cohort import Cohort
+from sottovoce.federation.engine import Engine, Enrolment, Evaluator, drive
+from sottovoce.federation.leaving import Leaving
 from sottovoce.federation.local import LocalEngine
 from sottovoce.federation.optimise import ServerStep
 from sottovoce.federation.quorum import Fewest
-from sottovoce.federation.round import Account, Aggregator, Direct, Server
+from sottovoce.federation.round import Account, Server
 from sottovoce.federation.secure import Registry, Secure, Standing
 from sottovoce.federation.shared import Arrays
 from sottovoce.federation.vote import Election, Vote, hold_vote
@@ -50,17 +54,11 @@ class Ready:
     policy: Policy | None = None  # what clients of a secure run insist on
     election: Election | None = None  # if the clients voted for the coordinates
 
-    def enrol(self, assembly: Assembly, engine: LocalEngine, state: State | None = None) -> None:
+    def enrol(self, assembly: Assembly, engine: Engine, state: State | None = None) -> None:
         """Send the set-up to all clients; a resumed run hands them what they had kept."""
         memory = {} if state is None else self.scheme.replica(state)
-        engine.enrol(
-            assembly.scheme,
-            self.setup,
-            self.coding,
-            private=self.plan is not None,
-            memory=memory,
-            policy=self.policy,
-        )
+        private = self.plan is not None
+        engine.enrol(Enrolment(assembly.scheme, self.setup, self.coding, private, self.policy, memory))
 
 
 @dataclass(frozen=True)
@@ -121,19 +119,20 @@ class Assembly:
             mean_size=self.mean_size if self.weighted else None,
         )
 
-    def engine(self) -> LocalEngine:
-        """Start the engine."""
-        workers = self.experiment.engine.workers or None
-        return LocalEngine(self.blueprint(), self.arrays(), workers, self.experiment.make_dropout())
+    @contextmanager
+    def engine(self) -> Iterator[tuple[Engine, Evaluator]]:
+        """Start the engine, and give with it what computes on the data."""
+        with LocalEngine(self.blueprint(), self.arrays(), self.experiment.engine.workers or None) as local:
+            yield Leaving(local, self.experiment.make_dropout(), self.seeds.world), local
 
-    def ready(self, engine: LocalEngine) -> Ready:
+    def ready(self, evaluator: Evaluator) -> Ready:
         """Bind the scheme and solve the plan; some schemes and clippings need the public data for it.
 
         Coordinates that the clients vote for are not known yet: the vote spends budget, so `elect` waits for a ledger.
         """
         chosen = self.scheme.needs_importance and self.vote_plan is None
-        bound = self._bind(coordinate_importance(self, engine) if chosen else None)
-        plan = self.plan(measured_clip_norm(self, engine, bound))
+        bound = self._bind(coordinate_importance(self, evaluator) if chosen else None)
+        plan = self.plan(measured_clip_norm(self, evaluator, bound))
         coding = self.coding(bound, plan)
         policy = self._policy(coding, bound, plan)
         setup = setup_message(bound, self.seeds.public)
@@ -141,7 +140,7 @@ class Assembly:
         server = Server(bound, self.cohort, aggregator, self.seeds.server, self._server_step(), plan)
         return Ready(bound, setup, coding, server, plan, policy)
 
-    def elect(self, ready: Ready, engine: LocalEngine, account: Account) -> Ready:
+    def elect(self, ready: Ready, engine: Engine, account: Account) -> Ready:
         """Let the clients vote for the coordinates, if these are theirs to choose.
 
         Guarantee: the account is charged before the sum of the votes is opened.
@@ -149,8 +148,8 @@ class Assembly:
         if self.vote_plan is None:
             return ready
         vote = self.voting(ready, self.vote_plan)
-        engine.enrol(vote.scheme, vote.setup, vote.coding, private=True, memory={}, policy=vote.policy)
-        election = engine.run(hold_vote(vote.server.with_account(account), self.start))
+        engine.enrol(Enrolment(vote.scheme, vote.setup, vote.coding, private=True, policy=vote.policy))
+        election = drive(engine, hold_vote(vote.server.with_account(account), self.start))
         return replace(self.with_importance(ready, election.importance), election=election)
 
     def voting(self, ready: Ready, plan: PrivacyPlan) -> Ready:

@@ -11,7 +11,7 @@ from sottovoce.core.errors import InputError
 from sottovoce.core.streams import Purpose
 from sottovoce.core.vectors import Vector
 from sottovoce.data import balance
-from sottovoce.federation.local import LocalEngine
+from sottovoce.federation.engine import Evaluator
 from sottovoce.privacy.noise.clipping import public_clip_norm, unsafe_clip_norm
 from sottovoce.schemes import Scheme, importance
 
@@ -35,7 +35,7 @@ def public_records(assembly: Assembly) -> NDArray[np.int64]:
     return balance(labels, assembly.seeds.server.get(Purpose.PUBLIC, 3))
 
 
-def coordinate_importance(assembly: Assembly, engine: LocalEngine) -> Vector:
+def coordinate_importance(assembly: Assembly, evaluator: Evaluator) -> Vector:
     """Return how much each coordinate matters on public data, by T_init steps on one batch (thesis 4.2.2).
 
     With `public_batch`, each step takes that many other records instead, which is beyond the papers.
@@ -48,12 +48,12 @@ def coordinate_importance(assembly: Assembly, engine: LocalEngine) -> Vector:
         if table.public_batch is not None:
             rng = assembly.seeds.server.get(Purpose.PUBLIC, 0, step)
             batch = rng.permutation(records)[: table.public_batch]
-        return engine.gradient(params, "public", batch)
+        return evaluator.gradient(params, "public", batch)
 
     return importance(gradient, assembly.start, table.public_steps, assembly.experiment.client.client_lr)
 
 
-def measured_clip_norm(assembly: Assembly, engine: LocalEngine, bound: Scheme) -> float | None:
+def measured_clip_norm(assembly: Assembly, evaluator: Evaluator, bound: Scheme) -> float | None:
     """Return S as the papers find it, at w_0; None if it is given or adapts.
 
     A scheme whose coordinates are new every round is measured on 100 sets (thesis 5.4.5), those of rounds 1 to 100.
@@ -63,9 +63,9 @@ def measured_clip_norm(assembly: Assembly, engine: LocalEngine, bound: Scheme) -
         return None
     seeds = list(dict.fromkeys(bound.round_seed(round_) for round_ in range(1, _SETS + 1)))
     if table.clipping == "public":
-        norms = engine.public_norms(bound, assembly.start, _public_shards(assembly), seeds)
+        norms = evaluator.public_norms(bound, assembly.start, _public_shards(assembly), seeds)
         return public_clip_norm(norms, quantile=table.clip_quantile)
-    norms = engine.client_norms(bound, assembly.start, _first_cohort(assembly), seeds)
+    norms = evaluator.client_norms(bound, assembly.start, _first_cohort(assembly), seeds)
     return unsafe_clip_norm(norms, quantile=table.clip_quantile)
 
 

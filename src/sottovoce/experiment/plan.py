@@ -18,7 +18,7 @@ from sottovoce.experiment.papers import paper_cost
 from sottovoce.experiment.summary import enrolment_cost, secure_cost
 from sottovoce.federation.coding import Terms
 from sottovoce.federation.costs import Costs, costs_of
-from sottovoce.federation.local import LocalEngine
+from sottovoce.federation.engine import Engine, drive
 from sottovoce.federation.sums import mean
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.schemes import State
@@ -30,8 +30,8 @@ def plan(experiment: Experiment, *, measure: bool = False) -> dict[str, Any]:
     """Return the costs of an experiment; raise what running it would raise. `measure` also times a round."""
     assembly = assemble(experiment)
     rounds = experiment.experiment.rounds
-    with assembly.engine() as engine:
-        ready = assembly.ready(engine)
+    with assembly.engine() as (engine, evaluator):
+        ready = assembly.ready(evaluator)
         vote = None
         if assembly.vote_plan is not None:
             ready, vote = _unvoted(assembly, ready, assembly.vote_plan)
@@ -85,7 +85,7 @@ def _unvoted(assembly: Assembly, ready: Ready, privacy: PrivacyPlan) -> tuple[Re
     return assembly.with_importance(ready, made_up), costs_of(server, server.init(assembly.start))
 
 
-def _measure(assembly: Assembly, ready: Ready, engine: LocalEngine) -> float:
+def _measure(assembly: Assembly, ready: Ready, engine: Engine) -> float:
     """Time a round of as many clients as are expected, after one to warm up; the model is thrown away."""
     ready.enrol(assembly, engine)
     state = _practise(ready, engine, ready.server.init(assembly.start), 1)
@@ -98,7 +98,7 @@ class _UnopenedError(Exception):
     """Ends a private round at the moment at which it would be charged."""
 
 
-def _practise(ready: Ready, engine: LocalEngine, state: State, round_: int) -> State:
+def _practise(ready: Ready, engine: Engine, state: State, round_: int) -> State:
     """Play a round and return the next state. A private sum stays closed: noise of its size is decoded instead."""
     server, scheme, privacy = ready.server, ready.scheme, ready.plan
     cohort = list(range(max(1, round(server.cohort.expected))))
@@ -113,7 +113,7 @@ def _practise(ready: Ready, engine: LocalEngine, state: State, round_: int) -> S
 
     values = None
     try:
-        values = engine.run(server.aggregator.collect(round_, cohort, down, terms, charge)).values
+        values = drive(engine, server.aggregator.collect(round_, cohort, down, terms, charge)).values
     except _UnopenedError:
         stddev = 1.0 if privacy is None else privacy.stddev()
         values = rng.normal(0.0, stddev, scheme.length)

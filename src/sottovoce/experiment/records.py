@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from sottovoce.federation.aggregate import Total
 from sottovoce.federation.costs import Costs
-from sottovoce.federation.round import Total
 
 __all__ = ["OPERATOR_ONLY", "Record", "Told", "best_of", "tell", "tell_operator"]
 

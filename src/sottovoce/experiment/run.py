@@ -22,7 +22,8 @@ from sottovoce.experiment.given import NOTHING, Callbacks, Given
 from sottovoce.experiment.records import Record, Told, best_of, tell, tell_operator
 from sottovoce.experiment.summary import selecting_metric, summarise
 from sottovoce.federation.costs import costs_of
-from sottovoce.federation.local import LocalEngine, cores
+from sottovoce.federation.engine import Engine, Evaluator, drive
+from sottovoce.federation.local import cores
 from sottovoce.federation.optimise import model_of
 from sottovoce.federation.round import draws_commitment, server_round
 from sottovoce.federation.vote import VOTE
@@ -66,19 +67,20 @@ def run(
             if folder.finished is not None:
                 return folder.finished
             assembly = assemble(experiment, given)
-            with assembly.engine() as engine:
-                return _play(assembly, assembly.ready(engine), engine, folder, observe, told)
+            with assembly.engine() as (engine, evaluator):
+                return _play(assembly, assembly.ready(evaluator), engine, evaluator, folder, observe, told)
     assembly = assemble(experiment, given)
-    with assembly.engine() as engine:
-        ready = assembly.ready(engine)
+    with assembly.engine() as (engine, evaluator):
+        ready = assembly.ready(evaluator)
         with RunFolder.create(path, experiment, _environment(assembly, given)) as folder:
-            return _play(assembly, ready, engine, folder, observe, told)
+            return _play(assembly, ready, engine, evaluator, folder, observe, told)
 
 
 def _play(
     assembly: Assembly,
     ready: Ready,
-    engine: LocalEngine,
+    engine: Engine,
+    evaluator: Evaluator,
     folder: RunFolder,
     observe: Observer,
     callbacks: Callbacks,
@@ -107,11 +109,11 @@ def _play(
             if ledger is not None and not ledger.affords(round_):
                 break
             began = time.perf_counter()
-            result = engine.run(server_round(server, state, round_))
+            result = drive(engine, server_round(server, state, round_))
             state, seconds = result.state, time.perf_counter() - began
             more = _state_of_privacy(round_, state, ledger, ready.plan)
             if round_ % general.evaluate_every == 0 or round_ == last:
-                more |= _evaluate(assembly, engine, state)
+                more |= _evaluate(assembly, evaluator, state)
             expected = None if ready.plan is None else costs
             told = tell(round_, result.cohort, result.total, seconds=seconds, costs=expected, more=more)
             records.append(told.public)
@@ -130,7 +132,7 @@ def _play(
         return summary
 
 
-def _elect(assembly: Assembly, ready: Ready, engine: LocalEngine, folder: RunFolder, ledger: Ledger) -> Ready:
+def _elect(assembly: Assembly, ready: Ready, engine: Engine, folder: RunFolder, ledger: Ledger) -> Ready:
     """Let the clients vote, if the coordinates are theirs to choose; who voted is for the operator."""
     began = time.perf_counter()
     ready = assembly.elect(ready, engine, ledger)
@@ -160,13 +162,13 @@ def _state_of_privacy(round_: int, state: State, ledger: Ledger | None, plan: Pr
     return {"epsilon": epsilon} | ({} if plan.adaptive is None else {"clip_norm": float(state["clip_norm"])})
 
 
-def _evaluate(assembly: Assembly, engine: LocalEngine, state: State) -> dict[str, float | None]:
+def _evaluate(assembly: Assembly, evaluator: Evaluator, state: State) -> dict[str, float | None]:
     """Measure the model on test data, and on held-out data if there is any."""
     params = model_of(state)
-    metrics = evaluate(engine.scores(params, "test"), assembly.dataset.y_test, assembly.network.binary)
+    metrics = evaluate(evaluator.scores(params, "test"), assembly.dataset.y_test, assembly.network.binary)
     if "held_out" in assembly.splits:
         labels = assembly.splits["held_out"].y_train
-        held_out = evaluate(engine.scores(params, "held_out"), labels, assembly.network.binary)
+        held_out = evaluate(evaluator.scores(params, "held_out"), labels, assembly.network.binary)
         metrics |= {f"held_out_{name}": value for name, value in held_out.items()}
     # JSON has no NaN; a loss that is not a number is null.
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}

@@ -92,11 +92,11 @@ class Clients:
     _sessions: dict[int, RoundClient | StandingClient] = field(default_factory=dict)
     _marks: dict[int, RoundMark] = field(default_factory=dict)
 
-    def hear(self, round_: int, clients: Iterable[int], payload: bytes, *, secure: bool) -> None:
+    def hear(self, round_: int, phase: str, clients: Iterable[int], payload: bytes) -> None:
         """Take in a round's opening, on behalf of the clients that are asked; nobody else can act on it."""
         self._asked = frozenset(clients)
         down = payload
-        if secure:
+        if phase in ANNOUNCING:
             try:
                 self._announced, down = self._read_announcement(round_, payload)
             except (SecAggError, WireError) as error:

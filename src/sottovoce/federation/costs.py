@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from sottovoce.federation.aggregate import Direct
 from sottovoce.federation.coding import Terms
-from sottovoce.federation.round import Direct, Server
+from sottovoce.federation.round import Server
 from sottovoce.federation.secure import Secure, Standing, announce
 from sottovoce.schemes.base import State
 from sottovoce.secagg.sizes import Sizes, enrolment_sizes, round_sizes

@@ -8,29 +8,23 @@ import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, Pipe, wait
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import RunError, SottovoceError
-from sottovoce.core.streams import Seeds
 from sottovoce.core.vectors import Vector
-from sottovoce.devices import Dropout
-from sottovoce.federation.coding import Coding
-from sottovoce.federation.round import LEFT, Reply, Request
-from sottovoce.federation.secure import ANNOUNCING, ENROLMENT
+from sottovoce.federation.engine import Enrolment, Reply, Request
 from sottovoce.federation.shared import Arrays, publish
 from sottovoce.federation.worker import Blueprint
-from sottovoce.schemes.base import Scheme, State
-from sottovoce.secagg import Policy
+from sottovoce.schemes.base import Scheme
 
 __all__ = ["LocalEngine", "cores"]
 
-Result = TypeVar("Result")
 Call = tuple[str, tuple[Any, ...]]
 Queue = deque[tuple[int, Call]]
 
@@ -44,13 +38,9 @@ def cores() -> int:
 
 
 class LocalEngine:
-    """Drive rounds with worker processes; use it in a `with` block."""
+    """An engine of worker processes on this machine; an evaluator too, as the workers hold the data."""
 
-    def __init__(
-        self, blueprint: Blueprint, arrays: Arrays, workers: int | None = None, dropout: Dropout | None = None
-    ) -> None:
-        self._streams = Seeds(blueprint.seed).world
-        self._dropout = dropout or Dropout()
+    def __init__(self, blueprint: Blueprint, arrays: Arrays, workers: int | None = None) -> None:
         self._records = {split[2:]: len(array) for split, array in arrays.items() if split.startswith("x_")}
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Connection] = []
@@ -65,20 +55,9 @@ class LocalEngine:
         finally:
             os.close(descriptor)
 
-    def enrol(
-        self, scheme: Scheme, setup: bytes, coding: Coding, *, private: bool, memory: State, policy: Policy | None
-    ) -> None:
-        """Send every client the set-up message; `policy` is what each knows of the configuration by itself."""
-        self._everyone(("enrol", (scheme, setup, coding, private, memory, policy)))
-
-    def run(self, conversation: Generator[Request, Reply, Result]) -> Result:
-        """Drive the server's side of a round to its end."""
-        try:
-            request = next(conversation)
-            while True:
-                request = conversation.send(self.send(request))
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
+    def enrol(self, enrolment: Enrolment) -> None:
+        """Send every client the set-up message."""
+        self._everyone(("enrol", (enrolment,)))
 
     def send(self, request: Request) -> Reply:
         """Deliver a request to its clients and bring back what they answer."""
@@ -86,13 +65,13 @@ class LocalEngine:
             return Reply({}, {})
         if request.opening:
             self._tell(request)
-        failures = self._leavers(request)
         there = {
             client: b"" if request.opening else payload
             for client, payload in request.payloads.items()
-            if client not in failures
+            if client not in request.silent
         }
         sizes: dict[int, int] = {}
+        failures: dict[int, str] = {}
         for taken, payloads, some_failures in self._answers(request, there):
             failures.update(some_failures)
             for client, payload in payloads.items():
@@ -102,7 +81,12 @@ class LocalEngine:
                     failures[client] = str(error)
                     del taken[client]
             sizes.update(taken)
-        return Reply(sizes, failures, self._fold(request))
+        if request.sum is not None:
+            for pipe in self._pipes:  # one after the other: each partial sum is as large as the model
+                self._send(pipe, ("collect", (request.round,)))
+                if (partial := self._receive(pipe)[1]) is not None:
+                    request.sum.merge(partial)
+        return Reply(sizes, failures)
 
     def scores(self, params: Vector, split: str) -> NDArray[np.float32]:
         """Return the scores of all records of a split."""
@@ -183,28 +167,18 @@ class LocalEngine:
         told = list(zip(self._pipes, self._owned(request, request.payloads), strict=True))
         told = [(pipe, part) for pipe, part in told if part]
         for pipe, part in told:
-            self._send(pipe, ("hear", (request.round, list(part), opening, request.phase in ANNOUNCING)))
+            self._send(pipe, ("hear", (request.round, request.phase, list(part), opening)))
         for pipe, _ in told:
             self._receive(pipe)
 
     def _owned(self, request: Request, payloads: dict[int, bytes]) -> list[dict[int, bytes]]:
-        """Return whom each worker may act for: anyone while training, else the clients whose secrets it keeps."""
-        if request.phase == "train":
+        """Return whom each worker may act for: anyone, or the pinned clients whose secrets it keeps."""
+        if not request.pinned:
             return [payloads] * len(self._pipes)
         owned: list[dict[int, bytes]] = [{} for _ in self._pipes]
         for client, payload in payloads.items():
             owned[client % len(owned)][client] = payload
         return owned
-
-    def _leavers(self, request: Request) -> dict[int, str]:
-        """Return the clients that are gone by this phase, and since when."""
-        if not self._dropout.possible or request.phase in ENROLMENT:  # enrolment waits for everyone
-            return {}
-        phases = {
-            client: self._dropout.left(request.round, client, request.phase, self._streams)
-            for client in request.payloads
-        }
-        return {client: LEFT + phase for client, phase in phases.items() if phase is not None}
 
     def _chunks(self, requests: dict[int, bytes]) -> Iterator[dict[int, bytes]]:
         size = max(1, min(_CHUNK, math.ceil(len(requests) / (4 * len(self._pipes)))))
@@ -213,8 +187,8 @@ class LocalEngine:
             yield chunk
 
     def _answers(self, request: Request, requests: dict[int, bytes]) -> Iterator[Any]:
-        """Ask the clients; those with secrets live on one worker, from round to round."""
-        if request.phase == "train":
+        """Ask the clients; pinned ones live on one worker, from round to round."""
+        if not request.pinned:
             queue = self._queue(request, requests)
             queues = [queue] * len(self._pipes)
         else:
@@ -223,21 +197,9 @@ class LocalEngine:
             yield answer
 
     def _queue(self, request: Request, requests: dict[int, bytes]) -> Queue:
+        fold = None if request.sum is None else request.sum.fold
         chunks = self._chunks(requests)
-        return deque(enumerate(("step", (request.round, request.phase, chunk, request.fold)) for chunk in chunks))
-
-    def _fold(self, request: Request) -> Any:
-        if request.fold is None:
-            return None
-        folded = None
-        for part in self._everyone(("collect", (request.round,))):
-            if part is None:
-                continue
-            if folded is None:
-                folded = part
-            else:
-                request.fold.merge(folded, part)
-        return folded
+        return deque(enumerate(("step", (request.round, request.phase, chunk, fold)) for chunk in chunks))
 
     def _everyone(self, call: Call) -> list[Any]:
         """Make one call on every worker."""

@@ -1,8 +1,7 @@
 """Play one round, as in the papers' algorithm boxes.
 
-The server side is a generator: it yields a `Request` (a phase, and one payload a client), whoever drives it hands each
-answer to the request's `take` as it comes, and sends a `Reply` (how much came, and why the rest did not). A simulation
-and a network differ only in that.
+The server side is a generator: it yields a `Request` (a phase, and one payload a client) and is sent a `Reply` (how
+much came, and why the rest did not). A simulation and a network differ only in who drives it (`engine`).
 
     server                                           client k
     cohort = sampler.draw(round)
@@ -18,89 +17,25 @@ and a network differ only in that.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import PrivacyError, RunError
 from sottovoce.core.streams import Purpose, Streams
-from sottovoce.federation.coding import Coding, Terms
+from sottovoce.federation.aggregate import Aggregator, Total
+from sottovoce.federation.coding import Terms
 from sottovoce.federation.cohort import Cohort
+from sottovoce.federation.engine import Reply, Request
 from sottovoce.federation.optimise import ServerStep
-from sottovoce.federation.sums import Fold, mean
+from sottovoce.federation.sums import mean
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.schemes.base import Scheme, State
 
-__all__ = [
-    "Account",
-    "Aggregator",
-    "Conversation",
-    "Direct",
-    "Reply",
-    "Request",
-    "RoundResult",
-    "Server",
-    "Take",
-    "Total",
-    "draws_commitment",
-    "server_round",
-]
-
-LEFT = "left before "  # how the reason of a client that dropped out begins
-
-
-Take = Callable[[int, bytes], None]
-
-
-class Request(NamedTuple):
-    """Ask clients something.
-
-    `take` is called with each answer, once and as it comes, so that no engine need hold a cohort's vectors; an error it
-    raises is that client's failure. With a `fold`, an engine may return the answers' sum instead of calling `take`.
-    `opening` requests are the same for all clients of the cohort, so that an engine may tell several at once. Nobody
-    else hears them: who and how many are in a cohort is known to the server and to the cohort alone.
-    """
-
-    round: int
-    phase: str
-    payloads: dict[int, bytes]
-    take: Take
-    fold: Fold | None = None
-    opening: bool = False
-
-
-class Reply(NamedTuple):
-    """Hold the size of each answer that was taken, why others were not, and the folded sum if the engine made one."""
-
-    sizes: dict[int, int]
-    failures: dict[int, str]
-    folded: Any = None
-
-
-@dataclass
-class Total:
-    """Hold the sum of a round's messages (None: nothing was released), and what the sum cost."""
-
-    values: NDArray[Any] | None = None
-    clip_norm: float = 0.0  # of the next round
-    senders: int = 0
-    bytes_up: int = 0
-    bytes_down: int = 0
-    failures: dict[int, str] = field(default_factory=dict)
-    reason: str | None = None  # why nothing was released
-    phases: dict[str, tuple[int, int]] = field(default_factory=dict)  # bytes up and down of each phase
-
-    def count(self, request: Request, reply: Reply) -> None:
-        """Add what a phase sent and received."""
-        up = sum(reply.sizes.values())
-        down = sum(len(payload) for payload in request.payloads.values())
-        self.phases[request.phase] = (up, down)
-        self.bytes_up += up
-        self.bytes_down += down
-        self.failures.update(reply.failures)
+__all__ = ["Account", "RoundResult", "Server", "draws_commitment", "server_round"]
 
 
 class Account(Protocol):
@@ -115,54 +50,9 @@ class Account(Protocol):
         ...
 
 
-Conversation = Generator[Request, Reply, Total]
-Spend = Callable[[], None]
-
-
-class Aggregator(Protocol):
-    """Turn a cohort and a downlink into a total."""
-
-    def collect(self, round_: int, cohort: list[int], down: bytes, terms: Terms, spend: Spend) -> Conversation:
-        """Talk to the cohort until the sum of its messages is known; call `spend` before it can be opened."""
-        ...
-
-
-@dataclass(frozen=True)
-class Direct:
-    """Sum what clients send, in one phase: in the clear, or as the exact integers that a secure sum would give."""
-
-    coding: Coding
-    fewest: Callable[[int], int]  # how many of a cohort must answer
-
-    def collect(self, round_: int, cohort: list[int], down: bytes, terms: Terms, spend: Spend) -> Conversation:
-        """Ask everyone to train, and add up what comes back."""
-        fold = self.coding.fold
-        folded = fold.empty()
-        request = Request(
-            round_,
-            "train",
-            dict.fromkeys(cohort, down),
-            take=lambda _, payload: fold.add(folded, payload),
-            fold=fold,
-            opening=True,
-        )
-        reply = yield request
-        total = Total(clip_norm=terms.clip_norm, senders=len(reply.sizes))
-        total.count(request, reply)
-        needed = self.fewest(len(cohort))
-        if total.senders < needed:
-            total.reason = f"round {round_}: {total.senders} messages, but {needed} are needed; nothing was released"
-            return total
-        spend()
-        if reply.folded is not None:
-            folded = reply.folded
-        total.values, total.clip_norm = self.coding.open(fold.total(folded), terms, total.senders, round_)
-        return total
-
-
 @dataclass(frozen=True)
 class RoundResult:
-    """Hold what a round did."""
+    """What a round did."""
 
     state: State
     cohort: int
@@ -171,7 +61,7 @@ class RoundResult:
 
 @dataclass(frozen=True)
 class Server:
-    """Hold what stays the same from round to round."""
+    """The server's side: what stays the same from round to round."""
 
     scheme: Scheme
     cohort: Cohort
@@ -249,7 +139,7 @@ def server_round(server: Server, state: State, round_: int) -> Generator[Request
 
 def _check_alive(round_: int, cohort: list[int], total: Total) -> None:
     """Raise if every client failed by itself, as when training diverges; clients that left are not failures."""
-    failed = {client: reason for client, reason in total.failures.items() if not reason.startswith(LEFT)}
+    failed = {client: reason for client, reason in total.failures.items() if client not in total.left}
     if cohort and len(failed) == len(cohort):
         client, reason = next(iter(failed.items()))
         raise RunError(

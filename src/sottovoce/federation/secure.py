@@ -19,8 +19,9 @@ from typing import Final
 
 from sottovoce.core.errors import InputError, SecAggError
 from sottovoce.core.streams import Purpose, Seeds, Streams
+from sottovoce.federation.aggregate import Conversation, Spend, Total
 from sottovoce.federation.coding import Terms, WordCoding
-from sottovoce.federation.round import Conversation, Reply, Request, Spend, Total
+from sottovoce.federation.engine import Reply, Request
 from sottovoce.secagg import (
     KeyedEntropy,
     Policy,
@@ -36,7 +37,6 @@ from sottovoce.secagg import (
 
 __all__ = [
     "ANNOUNCING",
-    "ENROLMENT",
     "Registry",
     "Secure",
     "Standing",
@@ -47,7 +47,6 @@ __all__ = [
 ]
 
 ANNOUNCING: Final = ("advertise", "enrol")  # phases whose request begins with a session's terms
-ENROLMENT: Final = ("enrol", "introduce")
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +119,8 @@ class Secure:
                 if phase == "unmask":
                     spend()  # from here on the sum can be opened
                 first = phase == server.phases[0]
-                request = Request(round_, phase, payloads, take=partial(server.accept, phase), opening=first)
+                take = partial(server.accept, phase)
+                request = Request(round_, phase, payloads, take=take, opening=first, pinned=True)
                 total.count(request, (yield request))
                 payloads = server.close(phase)
         finally:
@@ -163,10 +163,14 @@ class Standing:
         session = self.secure.session(round_ - 1, cohort)
         registrar = Registrar(session)
         payloads = dict.fromkeys(cohort, announce(session, b""))
-        request = Request(round_, "enrol", payloads, take=partial(registrar.accept, "advertise"), opening=True)
-        total.count(request, (yield request))
-        request = Request(round_, "introduce", registrar.close("advertise"), take=lambda client, payload: None)
-        total.count(request, (yield request))
+        accept = partial(registrar.accept, "advertise")
+        enrol = Request(round_, "enrol", payloads, take=accept, opening=True, pinned=True, waits_for_all=True)
+        total.count(enrol, (yield enrol))
+        keys = registrar.close("advertise")
+        introduce = Request(
+            round_, "introduce", keys, take=lambda client, payload: None, pinned=True, waits_for_all=True
+        )
+        total.count(introduce, (yield introduce))
         return registrar
 
 

@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import RunError, WireError
 from sottovoce.core.validate import all_finite
 from sottovoce.core.vectors import Vector
+from sottovoce.federation.aggregate import Total
 from sottovoce.federation.costs import Costs, costs_of
-from sottovoce.federation.round import Reply, Request, Server, Total, server_round
+from sottovoce.federation.engine import Reply, Request
+from sottovoce.federation.round import Server, server_round
 from sottovoce.models import LocalTraining, Shard, Trainer, batches
 from sottovoce.privacy.plan.vote import elected, marks
 from sottovoce.schemes import Message, Scheme, State, Task, importance

@@ -14,14 +14,13 @@ from sottovoce.core.streams import Purpose, Seeds
 from sottovoce.core.vectors import Vector
 from sottovoce.data import Partition, balance
 from sottovoce.federation.client import Clients, read_setup
-from sottovoce.federation.coding import Coding
+from sottovoce.federation.engine import Enrolment
 from sottovoce.federation.secure import Registry
 from sottovoce.federation.shared import Arrays
 from sottovoce.federation.sums import Fold
 from sottovoce.federation.vote import Vote
 from sottovoce.models import LocalTraining, Network, Shard, make_trainer
-from sottovoce.schemes.base import Scheme, State
-from sottovoce.secagg import Policy
+from sottovoce.schemes.base import Scheme
 
 __all__ = ["Blueprint", "Worker"]
 
@@ -53,26 +52,24 @@ class Worker:
         self._clients: Clients | None = None
         self._sums: dict[int, Any] = {}
 
-    def enrol(
-        self, scheme: Scheme, setup: bytes, coding: Coding, private: bool, memory: State, policy: Policy | None
-    ) -> None:
-        """Take in the set-up message; `memory` is not empty when a run resumes."""
+    def enrol(self, told: Enrolment) -> None:
+        """Take in the set-up message."""
         self._clients = Clients(
-            scheme=read_setup(scheme, self._plan.network, setup),
-            trainer=scheme.voter(self._trainer) if isinstance(scheme, Vote) else self._trainer,
+            scheme=read_setup(told.scheme, self._plan.network, told.setup),
+            trainer=told.scheme.voter(self._trainer) if isinstance(told.scheme, Vote) else self._trainer,
             shard=self._shard,
-            coding=coding,
+            coding=told.coding,
             seeds=self._seeds,
             registry=Registry(self._seeds, self._plan.partition.clients),
-            private=private,
+            private=told.private,
             mean_size=self._plan.mean_size,
-            policy=None if policy is None else policy.bind(setup),
-            memory=memory,
+            policy=None if told.policy is None else told.policy.bind(told.setup),
+            memory=told.memory,
         )
 
-    def hear(self, round_: int, clients: list[int], payload: bytes, secure: bool) -> None:
+    def hear(self, round_: int, phase: str, clients: list[int], payload: bytes) -> None:
         """Take in a round's opening, for the clients that are asked."""
-        self._enrolled().hear(round_, clients, payload, secure=secure)
+        self._enrolled().hear(round_, phase, clients, payload)
         self._sums.clear()
 
     def step(

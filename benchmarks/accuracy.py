@@ -96,10 +96,10 @@ def main() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         source = source_of_w(Path(folder))
-        assembly = workload(source)
-    network, training, start = assembly.network, assembly.training(), assembly.start
-    data, owners = assembly.dataset, range(arguments.clients)
-    shards = [Shard(data.x_train[r], data.y_train[r]) for r in map(assembly.partition.records, owners)]
+        parts = workload(source)
+    network, training, start = parts.network, parts.training(), parts.start
+    data, owners = parts.dataset, range(arguments.clients)
+    shards = [Shard(data.x_train[r], data.y_train[r]) for r in map(parts.partition.records, owners)]
     mask = None if arguments.kept == 1 else default_rng(3).random(network.dim) < arguments.kept
     reference = Exact(network, training, start.astype(np.float64))
 

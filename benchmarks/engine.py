@@ -24,9 +24,10 @@ from benchmarks.memory import peak  # noqa: E402
 from benchmarks.overhead import overheads  # noqa: E402
 from benchmarks.plain_loop import PlainLoop  # noqa: E402
 from benchmarks.workload import W, source_of_w, workload  # noqa: E402
-from sottovoce.experiment.assemble import assemble  # noqa: E402
-from sottovoce.experiment.build import Assembly  # noqa: E402
 from sottovoce.experiment.config import parse  # noqa: E402
+from sottovoce.experiment.parts import Parts, gather  # noqa: E402
+from sottovoce.experiment.protection import protect  # noqa: E402
+from sottovoce.experiment.ready import make_ready, start_engine  # noqa: E402
 from sottovoce.federation.engine import drive  # noqa: E402
 from sottovoce.federation.round import server_round  # noqa: E402
 from sottovoce.models import Shard, Trainer, make_trainer  # noqa: E402
@@ -61,13 +62,13 @@ class Figure(NamedTuple):
 
 
 @contextmanager
-def rounds(assembly: Assembly) -> Iterator[tuple[Callable[[], None], Callable[[], None], list[int]]]:
+def rounds(parts: Parts) -> Iterator[tuple[Callable[[], None], Callable[[], None], list[int]]]:
     """Yield a function that plays the next round, one that evaluates, and the workers' process ids."""
     before = set(children())
-    with assembly.engine() as (engine, evaluator):
-        ready = assembly.ready(evaluator)
-        ready.enrol(assembly, engine)
-        server, state, count = ready.server, ready.server.init(assembly.start), 0
+    with start_engine(parts) as (engine, evaluator):
+        ready = make_ready(protect(parts), evaluator)
+        ready.enrol(engine)
+        server, state, count = ready.server, ready.server.init(parts.start), 0
 
         def play() -> None:
             nonlocal state, count
@@ -188,14 +189,14 @@ def small(repeats: int) -> dict[str, Figure]:
 
 
 def _against_torch(name: str, repeats: int) -> float:
-    assembly = assemble(parse({"data": {"source": "digits", "clients": 100}, "model": {"name": name}}))
-    data = assembly.dataset
-    shards = [Shard(data.x_train[r], data.y_train[r]) for r in map(assembly.partition.records, range(100))]
-    torch_, fast = (make_trainer(assembly.network, assembly.training(), kind) for kind in ("torch", "fast"))
+    parts = gather(parse({"data": {"source": "digits", "clients": 100}, "model": {"name": name}}))
+    data = parts.dataset
+    shards = [Shard(data.x_train[r], data.y_train[r]) for r in map(parts.partition.records, range(100))]
+    torch_, fast = (make_trainer(parts.network, parts.training(), kind) for kind in ("torch", "fast"))
 
     def seconds(trainer: Trainer) -> float:
         rngs = [np.random.default_rng(client) for client in range(len(shards))]
-        return cost_of(lambda: list(trainer.updates(assembly.start, shards, rngs))).cpu
+        return cost_of(lambda: list(trainer.updates(parts.start, shards, rngs))).cpu
 
     seconds(torch_), seconds(fast)
     ratios = [seconds(torch_) / seconds(fast) for _ in range(repeats)]

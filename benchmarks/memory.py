@@ -36,14 +36,16 @@ def play(kept: str, source: str, count: int) -> None:
     """Play rounds of W, keeping sums or single updates."""
     # Not above: whoever watches needs none of it, and it must not be torch's memory that is seen here.
     from benchmarks.workload import workload
+    from sottovoce.experiment.protection import protect
+    from sottovoce.experiment.ready import make_ready, start_engine
     from sottovoce.federation.engine import drive
     from sottovoce.federation.round import server_round
 
-    assembly = workload(source)
-    with assembly.engine() as (engine, evaluator):
-        ready = assembly.ready(evaluator)
-        ready.enrol(assembly, engine)
-        state = ready.server.init(assembly.start)
+    parts = workload(source)
+    with start_engine(parts) as (engine, evaluator):
+        ready = make_ready(protect(parts), evaluator)
+        ready.enrol(engine)
+        state = ready.server.init(parts.start)
         for round_ in range(1, count + 1):
             conversation = server_round(ready.server, state, round_)
             if kept == "sums":

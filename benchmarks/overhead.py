@@ -16,7 +16,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from sottovoce.experiment.build import Assembly
+from sottovoce.experiment.parts import Parts
 from sottovoce.federation.coding import Clear, Terms
 from sottovoce.federation.sums import mean
 from sottovoce.models import Shard, make_trainer
@@ -37,19 +37,19 @@ class Overhead(NamedTuple):
     share: float
 
 
-def overheads(assembly: Assembly, repeats: int, cohort: int = 100) -> tuple[float, dict[str, Overhead]]:
+def overheads(parts: Parts, repeats: int, cohort: int = 100) -> tuple[float, dict[str, Overhead]]:
     """Return the seconds that FL-STD trains a client, and what each scheme adds."""
-    trainer = make_trainer(assembly.network, assembly.training())
+    trainer = make_trainer(parts.network, parts.training())
     rng = np.random.default_rng(0)
     shards = [
-        Shard(assembly.dataset.x_train[records], assembly.dataset.y_train[records])
-        for records in map(assembly.partition.records, range(CHUNK))
+        Shard(parts.dataset.x_train[records], parts.dataset.y_train[records])
+        for records in map(parts.partition.records, range(CHUNK))
     ]
-    schemes = [_Running(name, assembly, rng) for name in known() if name != "fl-cs"]
+    schemes = [_Running(name, parts, rng) for name in known() if name != "fl-cs"]
     trained: list[float] = []
     for turn in range(repeats + 1):
         began = process_time()
-        updates = list(trainer.updates(assembly.start, shards, [np.random.default_rng(k) for k in range(CHUNK)]))
+        updates = list(trainer.updates(parts.start, shards, [np.random.default_rng(k) for k in range(CHUNK)]))
         spent = process_time() - began
         for scheme in schemes:
             scheme.play(updates, cohort, keep=turn > 0)  # the first turn compiles
@@ -62,11 +62,11 @@ def overheads(assembly: Assembly, repeats: int, cohort: int = 100) -> tuple[floa
 class _Running:
     """Play one scheme's rounds on given updates."""
 
-    def __init__(self, name: str, assembly: Assembly, rng: Generator) -> None:
+    def __init__(self, name: str, parts: Parts, rng: Generator) -> None:
         self.name = name
-        dim = assembly.network.dim
-        self._scheme: Scheme = make(name).bind(dim, start=assembly.start, importance=rng.random(dim, np.float32))
-        self._state: State = self._scheme.init(assembly.start)
+        dim = parts.network.dim
+        self._scheme: Scheme = make(name).bind(dim, start=parts.start, importance=rng.random(dim, np.float32))
+        self._state: State = self._scheme.init(parts.start)
         self._memory: State = {}
         self._round = 0
         self._rng = rng

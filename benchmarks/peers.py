@@ -30,7 +30,7 @@ from benchmarks.engine import rounds  # noqa: E402
 from benchmarks.measure import Cost, cost_of, family, family_cpu, load, memory  # noqa: E402
 from benchmarks.plain_loop import PlainLoop  # noqa: E402
 from benchmarks.workload import W, source_of_w, workload  # noqa: E402
-from sottovoce.experiment.build import Assembly  # noqa: E402
+from sottovoce.experiment.parts import Parts  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 TORCH = "torch>=2.6,<2.14"  # as ours
@@ -146,11 +146,11 @@ def peer(name: str, arrays: Path) -> Iterator[Peer]:
         running.close()
 
 
-def write_arrays(assembly: Assembly, cohort: int, path: Path) -> None:
+def write_arrays(parts: Parts, cohort: int, path: Path) -> None:
     """Write what peers need: the records of all clients, client by client."""
-    clients = assembly.partition.clients
-    order = np.concatenate([assembly.partition.records(client) for client in range(clients)])
-    data, training = assembly.dataset, assembly.training()
+    clients = parts.partition.clients
+    order = np.concatenate([parts.partition.records(client) for client in range(clients)])
+    data, training = parts.dataset, parts.training()
     np.savez(
         path,
         x=data.x_train[order],
@@ -169,17 +169,17 @@ def main() -> None:
     parser.add_argument("--cohort", type=int, default=W.cohort)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        assembly = workload(
+        parts = workload(
             source_of_w(Path(folder)),
             data={"clients": arguments.clients, "partition": "iid"},
             cohort={"sample_rate": f"{arguments.cohort}/{arguments.clients}"},
         )
         arrays = Path(folder) / "arrays.npz"
-        write_arrays(assembly, arguments.cohort, arrays)
-        plain = PlainLoop(assembly.dataset.x_train, assembly.dataset.y_train)
-        shards = [assembly.partition.records(client) for client in range(arguments.cohort)]
+        write_arrays(parts, arguments.cohort, arrays)
+        plain = PlainLoop(parts.dataset.x_train, parts.dataset.y_train)
+        shards = [parts.partition.records(client) for client in range(arguments.cohort)]
         plain.round(shards[:5])
-        play, _, pids = stack.enter_context(rounds(assembly))
+        play, _, pids = stack.enter_context(rounds(parts))
         contenders: dict[str, Round] = {
             "plain loop": lambda: cost_of(lambda: plain.round(shards)),
             "sottovoce": lambda: cost_of(play, pids),

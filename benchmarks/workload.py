@@ -13,9 +13,8 @@ import numpy as np
 
 from sottovoce.core.errors import DataError
 from sottovoce.data import load
-from sottovoce.experiment.assemble import assemble
-from sottovoce.experiment.build import Assembly
 from sottovoce.experiment.config import parse
+from sottovoce.experiment.parts import Parts, gather
 
 __all__ = ["W", "source_of_w", "workload"]
 
@@ -28,7 +27,7 @@ class W:
     flop: Final = 361.9e9  # of a round, dense
 
 
-def workload(source: str, **changes: dict[str, Any]) -> Assembly:
+def workload(source: str, **changes: dict[str, Any]) -> Parts:
     """Return W with changed tables."""
     tables: dict[str, dict[str, Any]] = {
         "data": {"source": source, "clients": W.clients},
@@ -39,7 +38,7 @@ def workload(source: str, **changes: dict[str, Any]) -> Assembly:
     }
     for name, table in changes.items():
         tables[name] = {**tables.get(name, {}), **table}
-    return assemble(parse(tables))
+    return gather(parse(tables))
 
 
 def source_of_w(folder: Path) -> str:

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import SottovoceError, WireError
-from sottovoce.experiment.assemble import assemble
-from sottovoce.experiment.build import Assembly
 from sottovoce.experiment.config import Experiment
+from sottovoce.experiment.parts import Parts, gather
+from sottovoce.experiment.protection import protect
+from sottovoce.experiment.ready import make_ready
 from sottovoce.federation.aggregate import Total
 from sottovoce.federation.engine import Engine, Enrolment, Evaluator, Reply, Request, drive
 from sottovoce.federation.leaving import Leaving
@@ -52,14 +53,14 @@ class Played(NamedTuple):
 class Hand:
     """Drive rounds in this process."""
 
-    assembly: Assembly
+    parts: Parts
     alter: Alter = lambda phase, client, payload: payload
     events: list[str] = field(default_factory=list)
     sent: int = 0
     received: int = 0
 
     def __post_init__(self) -> None:
-        self._worker = Worker(self.assembly.blueprint(), self.assembly.arrays())
+        self._worker = Worker(self.parts.blueprint(), self.parts.arrays())
 
     def __enter__(self) -> Self:
         return self
@@ -135,24 +136,24 @@ def play(
     experiment: Experiment,
     *,
     rounds: int = 1,
-    engine: Callable[[Assembly], AbstractContextManager[Playable]] | None = None,
+    engine: Callable[[Parts], AbstractContextManager[Playable]] | None = None,
     alter: Alter | None = None,
 ) -> Played:
     """Play rounds without a folder, by hand unless an engine is given."""
-    assembly = assemble(experiment)
+    parts = gather(experiment)
     if engine is not None:
-        with engine(assembly) as started:
-            return _play(assembly, started, rounds)
-    return _play(assembly, Hand(assembly) if alter is None else Hand(assembly, alter), rounds)
+        with engine(parts) as started:
+            return _play(parts, started, rounds)
+    return _play(parts, Hand(parts) if alter is None else Hand(parts, alter), rounds)
 
 
-def _play(assembly: Assembly, inner: Playable, rounds: int) -> Played:
-    ready = assembly.ready(inner)
-    engine = Leaving(inner, assembly.experiment.make_dropout(), assembly.seeds.world)
-    ready.enrol(assembly, engine)
+def _play(parts: Parts, inner: Playable, rounds: int) -> Played:
+    ready = make_ready(protect(parts), inner)
+    engine = Leaving(inner, parts.experiment.make_dropout(), parts.seeds.world)
+    ready.enrol(engine)
     book = Book()
     server = ready.server.with_account(book)
-    state = server.init(assembly.start)
+    state = server.init(parts.start)
     models, totals = [state["params"]], []
     for round_ in range(1, rounds + 1):
         result = drive(engine, server_round(server, state, round_))
@@ -168,7 +169,7 @@ def same(one: Played, other: Played) -> bool:
     return all(np.array_equal(first.view(np.uint32), second.view(np.uint32)) for first, second in pairs)
 
 
-def engine_checks(engine: Callable[[Assembly], AbstractContextManager[Playable]]) -> None:
+def engine_checks(engine: Callable[[Parts], AbstractContextManager[Playable]]) -> None:
     """Check an engine against `Hand`: the same models and the same story, whoever leaves; refusals are failures."""
     leave = [[1, 3, "mask"], [2, 1, "unmask"], [2, 4, "share"]]
     for aggregation in ({"secure": "none"}, {"secure": "real"}, {"secure": "real", "key_life": "session"}):
@@ -186,13 +187,13 @@ def engine_checks(engine: Callable[[Assembly], AbstractContextManager[Playable]]
         _check_unicast(engine, aggregation)
 
 
-def _check_unicast(engine: Callable[[Assembly], AbstractContextManager[Playable]], aggregation: dict[str, Any]) -> None:
+def _check_unicast(engine: Callable[[Parts], AbstractContextManager[Playable]], aggregation: dict[str, Any]) -> None:
     """Check that who was not asked cannot act on what the others heard."""
-    assembly = assemble(few(aggregation=aggregation))
-    with engine(assembly) as started:
-        ready = assembly.ready(started)
-        ready.enrol(assembly, started)
-        whole = next(server_round(ready.server, ready.server.init(assembly.start), 1))
+    parts = gather(few(aggregation=aggregation))
+    with engine(parts) as started:
+        ready = make_ready(protect(parts), started)
+        ready.enrol(started)
+        whole = next(server_round(ready.server, ready.server.init(parts.start), 1))
         asked = {client: whole.payloads[client] for client in (1, 2, 3)}
         request = whole._replace(payloads=asked, take=lambda client, payload: None, sum=None)
         heard = started.send(request)
@@ -202,17 +203,17 @@ def _check_unicast(engine: Callable[[Assembly], AbstractContextManager[Playable]
     assert list(stranger.sizes) == [3]
 
 
-def _check_refusals(engine: Callable[[Assembly], AbstractContextManager[Playable]]) -> None:
-    assembly = assemble(few(aggregation={"secure": "real"}))
+def _check_refusals(engine: Callable[[Parts], AbstractContextManager[Playable]]) -> None:
+    parts = gather(few(aggregation={"secure": "real"}))
 
     def refuse(client: int, payload: bytes) -> None:
         if client == 3:
             raise WireError("refused by the check")
 
-    with engine(assembly) as started:
-        ready = assembly.ready(started)
-        ready.enrol(assembly, started)
-        request = next(server_round(ready.server, ready.server.init(assembly.start), 1))
+    with engine(parts) as started:
+        ready = make_ready(protect(parts), started)
+        ready.enrol(started)
+        request = next(server_round(ready.server, ready.server.init(parts.start), 1))
         reply = started.send(request._replace(take=refuse))
     assert reply.failures == {3: "refused by the check"}, "an answer that is refused is its client's failure"
     assert sorted(reply.sizes) == [0, 1, 2, 4, 5, 6, 7, 8], "only answers that were taken are counted"
@@ -222,12 +223,12 @@ def aggregator_checks(aggregation: dict[str, Any]) -> None:
     """Check an aggregator: an exact sum, bytes that really travelled, a charge before the opening, nobody's garbage."""
     experiment = few(aggregation={"weighting": "equal", **aggregation})
     clear = play(few(aggregation={"weighting": "equal", "secure": "none"}))
-    assembly = assemble(experiment)
-    hand = Hand(assembly)
-    ready = assembly.ready(hand)
-    ready.enrol(assembly, hand)
+    parts = gather(experiment)
+    hand = Hand(parts)
+    ready = make_ready(protect(parts), hand)
+    ready.enrol(hand)
     server = ready.server.with_account(Book(lambda round_: hand.events.append("spend")))
-    result = hand.run(server_round(server, server.init(assembly.start), 1))
+    result = hand.run(server_round(server, server.init(parts.start), 1))
 
     assert result.total.values is not None
     assert np.allclose(result.total.values, clear.totals[0].values, atol=1e-6), "the sum is not that of the messages"

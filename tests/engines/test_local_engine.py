@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from sottovoce.core.errors import InputError, RunError
-from sottovoce.experiment.build import Assembly
 from sottovoce.experiment.folder import read_operator, read_rounds
+from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.plan import plan
 from sottovoce.experiment.run import run
 from sottovoce.federation.local import LocalEngine
@@ -26,8 +26,8 @@ PRIVATE = {"noise_multiplier": 1.0, "delta": 1e-3, "accountant": "rdp", "clip_no
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_local_engine_keeps_the_contract(workers: int) -> None:
-    def start(assembly: Assembly) -> LocalEngine:
-        return LocalEngine(assembly.blueprint(), assembly.arrays(), workers)
+    def start(parts: Parts) -> LocalEngine:
+        return LocalEngine(parts.blueprint(), parts.arrays(), workers)
 
     engine_checks(start)
 

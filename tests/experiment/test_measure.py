@@ -12,8 +12,10 @@ import pytest
 
 from sottovoce.core.errors import ConfigError, InputError, PrivacyError, RunError
 from sottovoce.core.streams import Purpose, Seeds
-from sottovoce.experiment.assemble import assemble
 from sottovoce.experiment.measure import coordinate_importance, measured_clip_norm, public_records
+from sottovoce.experiment.parts import gather
+from sottovoce.experiment.protection import protect
+from sottovoce.experiment.ready import start_engine
 from sottovoce.experiment.run import run
 from sottovoce.privacy.noise.clipping import unsafe_clip_norm
 from tests.experiment.small import small
@@ -47,12 +49,12 @@ class Watched:
 
 def test_the_medical_public_batch_is_balanced_and_the_same_in_every_step(tmp_path: Path) -> None:
     scheme = {"name": "fl-top", "ratio": 0.5, "public_samples": 356, "public_steps": 40}
-    assembly = assemble(small(**hospitals(tmp_path / "own.npz", scheme=scheme)))
+    parts = gather(small(**hospitals(tmp_path / "own.npz", scheme=scheme)))
     engine = Watched()
 
-    coordinate_importance(assembly, engine)  # type: ignore[arg-type]
+    coordinate_importance(parts, engine)  # type: ignore[arg-type]
 
-    labels = assembly.splits["public"].y_train
+    labels = parts.splits["public"].y_train
     deaths = int(labels.sum())
     assert len(labels) == 356
     assert deaths > 1
@@ -63,18 +65,18 @@ def test_the_medical_public_batch_is_balanced_and_the_same_in_every_step(tmp_pat
 
 def test_of_356_patients_with_12_deaths_24_are_used(tmp_path: Path) -> None:
     scheme = {"name": "fl-top", "ratio": 0.5, "public_samples": 356}
-    assembly = assemble(small(**hospitals(tmp_path / "own.npz", scheme=scheme)))
-    y = assembly.splits["public"].y_train
+    parts = gather(small(**hospitals(tmp_path / "own.npz", scheme=scheme)))
+    y = parts.splits["public"].y_train
     y[:] = np.arange(356) % 30 == 0
 
-    assert np.bincount(y[public_records(assembly)]).tolist() == [12, 12]
+    assert np.bincount(y[public_records(parts)]).tolist() == [12, 12]
 
 
 def test_images_are_one_batch_of_ten_in_every_step() -> None:
-    assembly = assemble(small(scheme={"name": "fl-top"}))
+    parts = gather(small(scheme={"name": "fl-top"}))
     engine = Watched()
 
-    coordinate_importance(assembly, engine)  # type: ignore[arg-type]
+    coordinate_importance(parts, engine)  # type: ignore[arg-type]
 
     assert engine.batches == [list(range(10))] * 5
 
@@ -83,8 +85,8 @@ def test_more_public_images_are_one_batch_unless_public_batch_asks_for_others() 
     whole, fresh = Watched(), Watched()
     scheme = {"name": "fl-top", "public_samples": 30}
 
-    coordinate_importance(assemble(small(scheme=scheme)), whole)  # type: ignore[arg-type]
-    coordinate_importance(assemble(small(scheme={**scheme, "public_batch": 10})), fresh)  # type: ignore[arg-type]
+    coordinate_importance(gather(small(scheme=scheme)), whole)  # type: ignore[arg-type]
+    coordinate_importance(gather(small(scheme={**scheme, "public_batch": 10})), fresh)  # type: ignore[arg-type]
 
     assert whole.batches == [list(range(30))] * 5
     assert {len(batch) for batch in fresh.batches} == {10}
@@ -96,11 +98,11 @@ def test_more_public_images_are_one_batch_unless_public_batch_asks_for_others() 
 def test_a_scheme_with_a_new_set_every_round_is_measured_on_a_hundred(
     name: str, sets: int, privacy: dict[str, Any]
 ) -> None:
-    assembly = assemble(small(scheme={"name": name}, privacy=privacy))
-    bound = assembly.scheme.bind(assembly.network.dim, seed=1)
+    parts = gather(small(scheme={"name": name}, privacy=privacy))
+    bound = parts.scheme.bind(parts.network.dim, seed=1)
     engine = Watched()
 
-    found = measured_clip_norm(assembly, engine, bound)  # type: ignore[arg-type]
+    found = measured_clip_norm(parts, engine, bound)  # type: ignore[arg-type]
 
     assert found == 2.0, "the median"
     assert len(set(engine.seeds)) == len(engine.seeds) == sets
@@ -112,11 +114,11 @@ def test_public_clipping_is_the_median_of_real_norms(name: str) -> None:
     # Of logistic regression with one step on all records, the update is -lr * gradient, without any randomness.
     one_step = {"local_steps": 1, "batch_size": "all", "client_lr": 0.1}
     tables: Tables = {"scheme": {"name": name, "public_samples": 70}, "privacy": PUBLIC, "client": one_step}
-    assembly = assemble(small(**tables, engine={"workers": 2}))
-    bound = assembly.scheme.bind(assembly.network.dim, seed=assembly.seeds.public.seed, start=assembly.start)
-    with assembly.engine() as (_, engine):
-        found = measured_clip_norm(assembly, engine, bound)
-        update = -0.1 * engine.gradient(assembly.start, "public", np.arange(70))
+    parts = gather(small(**tables, engine={"workers": 2}))
+    bound = parts.scheme.bind(parts.network.dim, seed=parts.seeds.public.seed, start=parts.start)
+    with start_engine(parts) as (_, engine):
+        found = measured_clip_norm(parts, engine, bound)
+        update = -0.1 * engine.gradient(parts.start, "public", np.arange(70))
 
     rng = np.random.default_rng(0)
     seeds = {bound.round_seed(round_) for round_ in range(1, 101)}
@@ -127,15 +129,15 @@ def test_public_clipping_is_the_median_of_real_norms(name: str) -> None:
 
 def test_private_clipping_is_the_median_of_a_cohorts_norms() -> None:
     one_step = {"local_steps": 1, "batch_size": "all", "client_lr": 0.1}
-    assembly = assemble(small(privacy=UNSAFE, client=one_step, engine={"workers": 2}))
-    bound = assembly.scheme.bind(assembly.network.dim, seed=assembly.seeds.public.seed, start=assembly.start)
+    parts = gather(small(privacy=UNSAFE, client=one_step, engine={"workers": 2}))
+    bound = parts.scheme.bind(parts.network.dim, seed=parts.seeds.public.seed, start=parts.start)
     everyone = range(20)
     watched = Watched()
-    measured_clip_norm(assembly, watched, bound)  # type: ignore[arg-type]
-    with assembly.engine() as (_, engine):
-        found = measured_clip_norm(assembly, engine, bound)
+    measured_clip_norm(parts, watched, bound)  # type: ignore[arg-type]
+    with start_engine(parts) as (_, engine):
+        found = measured_clip_norm(parts, engine, bound)
         lengths = {
-            k: float(np.linalg.norm(0.1 * engine.gradient(assembly.start, "train", assembly.partition.records(k))))
+            k: float(np.linalg.norm(0.1 * engine.gradient(parts.start, "train", parts.partition.records(k))))
             for k in everyone
         }
 
@@ -171,17 +173,17 @@ def test_a_norm_that_is_given_and_one_that_is_measured_exclude_each_other() -> N
 
 def test_private_clipping_needs_its_unsafe_key() -> None:
     with pytest.raises(PrivacyError, match="is not private"):
-        assemble(small(privacy={**UNSAFE, "unsafe_clip_norm": False}))
+        protect(gather(small(privacy={**UNSAFE, "unsafe_clip_norm": False})))
 
 
 def test_private_clipping_says_when_nobody_was_drawn() -> None:
     tables: Tables = {"privacy": {**UNSAFE, "delta": 1e-2}, "cohort": {"sample_rate": "1/100"}}
-    assembly = assemble(small(**tables))
-    drawn = assembly.cohort.draw(Seeds(1).server.get(Purpose.COHORT, 0, 1))
+    parts = gather(small(**tables))
+    drawn = parts.cohort.draw(Seeds(1).server.get(Purpose.COHORT, 0, 1))
     assert len(drawn) == 0
 
     with pytest.raises(InputError, match="drew no client to measure; raise"):
-        measured_clip_norm(assembly, Watched(), assembly.scheme.bind(assembly.network.dim))  # type: ignore[arg-type]
+        measured_clip_norm(parts, Watched(), parts.scheme.bind(parts.network.dim))  # type: ignore[arg-type]
 
 
 def test_norms_that_are_not_finite_are_left_out() -> None:

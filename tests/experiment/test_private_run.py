@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from sottovoce.core.errors import ConfigError, InputError, PrivacyError, SottovoceError
-from sottovoce.experiment.assemble import assemble
 from sottovoce.experiment.folder import read_operator, read_rounds, read_summary
+from sottovoce.experiment.parts import gather
+from sottovoce.experiment.protection import protect
 from sottovoce.experiment.run import run
 from tests.experiment.small import small
 
@@ -138,7 +139,7 @@ def test_words_take_their_bits_on_the_wire_and_no_more(played: Runner) -> None:
 
 def test_a_budget_below_the_noise_ends_the_run_cleanly_and_early(played: Runner) -> None:
     noise = {"noise_multiplier": 1.0, "delta": 1e-2, "clip_norm": 0.5, "accountant": "rdp"}
-    solved = assemble(small(**tables({"privacy": noise}))).plan()
+    solved = protect(gather(small(**tables({"privacy": noise})))).plan
     assert solved is not None
     budget = 1.001 * solved.epsilon_after(3)
 
@@ -246,8 +247,8 @@ def test_the_bytes_of_the_vote_are_counted_apart(played: Runner) -> None:
 
 
 def test_no_record_is_set_aside_for_a_vote() -> None:
-    public = assemble(small(scheme={"name": "fl-top"}, privacy=SLICED))
-    voted = assemble(small(**VOTED))
+    public = gather(small(scheme={"name": "fl-top"}, privacy=SLICED))
+    voted = gather(small(**VOTED))
 
     assert "public" not in voted.splits
     assert len(voted.dataset.y_train) == len(public.dataset.y_train) + 10

@@ -11,7 +11,7 @@ import pytest
 from sottovoce.core.errors import ConfigError
 from sottovoce.core.streams import Streams
 from sottovoce.data import balance, mean_balanced_size, partition
-from sottovoce.experiment.assemble import assemble
+from sottovoce.experiment.parts import gather
 from sottovoce.experiment.run import run
 from tests.experiment.small import small
 
@@ -57,12 +57,12 @@ def test_balanced_clients_of_one_size_count_the_same_by_default(tmp_path: Path) 
 def test_the_weights_of_balanced_clients_have_mean_one(tmp_path: Path) -> None:
     tables = hospitals(tmp_path / "own.npz")
     tables["data"] |= {"partition": "dirichlet", "concentration": 2.0}
-    assembly = assemble(small(**tables))
-    owners, labels = assembly.partition, assembly.dataset.y_train
+    parts = gather(small(**tables))
+    owners, labels = parts.partition, parts.dataset.y_train
     trained = [len(balance(labels[owners.records(k)], np.random.default_rng(k))) for k in range(20)]
 
     assert len(set(trained)) > 3
-    assert assembly.blueprint().mean_size == pytest.approx(np.mean(trained))
+    assert parts.blueprint().mean_size == pytest.approx(np.mean(trained))
 
 
 def test_many_balanced_clients_are_looked_at_in_part() -> None:
@@ -77,12 +77,12 @@ def test_many_balanced_clients_are_looked_at_in_part() -> None:
 
 @pytest.mark.parametrize("name", [*WEIGHTED, *PLAIN])
 def test_clients_count_by_their_records_only_where_the_papers_box_does(name: str) -> None:
-    assembly = assemble(small(**UNEVEN, scheme={"name": name}))
-    asked = assemble(small(**UNEVEN, scheme={"name": name}, aggregation={"weighting": "records"}))
-    equal = assemble(small(**UNEVEN, scheme={"name": name}, aggregation={"weighting": "equal"}))
+    parts = gather(small(**UNEVEN, scheme={"name": name}))
+    asked = gather(small(**UNEVEN, scheme={"name": name}, aggregation={"weighting": "records"}))
+    equal = gather(small(**UNEVEN, scheme={"name": name}, aggregation={"weighting": "equal"}))
 
-    assert assembly.weighted == (name in WEIGHTED)
-    assert (assembly.blueprint().mean_size is None) == (name in PLAIN)
+    assert parts.weighted == (name in WEIGHTED)
+    assert (parts.blueprint().mean_size is None) == (name in PLAIN)
     assert asked.weighted
     assert not equal.weighted
 

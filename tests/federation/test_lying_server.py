@@ -12,7 +12,9 @@ import pytest
 from sottovoce.core import wire
 from sottovoce.core.errors import SecAggError
 from sottovoce.core.streams import Seeds
-from sottovoce.experiment.assemble import assemble
+from sottovoce.experiment.parts import gather
+from sottovoce.experiment.protection import protect
+from sottovoce.experiment.ready import make_ready
 from sottovoce.federation.client import setup_message
 from sottovoce.federation.coding import Terms
 from sottovoce.federation.engine import Enrolment, Reply, Request
@@ -32,11 +34,11 @@ PRIVATE = {"noise_multiplier": 4.0, "delta": 1e-3, "accountant": "rdp", "clip_no
 
 def begun(hand_of: Callable[[Any], Hand] = Hand, **tables: Any) -> tuple[Hand, Any, Any]:
     """Return the hand, what is ready to play, and the first state."""
-    assembly = assemble(few(**tables))
-    hand = hand_of(assembly)
-    ready = assembly.ready(hand)
-    ready.enrol(assembly, hand)
-    return hand, ready, ready.server.init(assembly.start)
+    parts = gather(few(**tables))
+    hand = hand_of(parts)
+    ready = make_ready(protect(parts), hand)
+    ready.enrol(hand)
+    return hand, ready, ready.server.init(parts.start)
 
 
 def nothing(client: int, payload: bytes) -> None:
@@ -121,7 +123,7 @@ class TwoFaced(Hand):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._rest, self._victim = self._worker, Worker(self.assembly.blueprint(), self.assembly.arrays())
+        self._rest, self._victim = self._worker, Worker(self.parts.blueprint(), self.parts.arrays())
 
     def enrol(self, enrolment: Enrolment) -> None:
         for worker in (self._victim, self._rest):
@@ -151,7 +153,7 @@ def flip(down: bytes) -> bytes:
 @pytest.mark.parametrize("life", REAL)
 def test_a_client_that_was_sent_another_model_is_not_in_the_sum(life: str) -> None:
     for other, senders in ((lambda down: down, 9), (flip, 8)):
-        hand, ready, state = begun(lambda assembly: TwoFaced(assembly, other=other), aggregation=REAL[life])  # noqa: B023
+        hand, ready, state = begun(lambda parts: TwoFaced(parts, other=other), aggregation=REAL[life])  # noqa: B023
         result = hand.run(server_round(ready.server.with_account(Book()), state, 1))
         assert result.total.senders == senders
         assert list(result.total.failures) == ([] if senders == 9 else [4])
@@ -191,14 +193,14 @@ def test_a_session_of_another_round_than_the_request_is_refused() -> None:
 
 def test_a_client_that_was_sent_another_set_up_refuses_the_session() -> None:
     """Another seed is another w_0: a model of one's own, although every downlink is the same."""
-    assembly = assemble(few("fl-top", aggregation=REAL["round"]))
-    hand = TwoFaced(assembly)
-    ready = assembly.ready(hand)
-    ready.enrol(assembly, hand)
+    parts = gather(few("fl-top", aggregation=REAL["round"]))
+    hand = TwoFaced(parts)
+    ready = make_ready(protect(parts), hand)
+    ready.enrol(hand)
     other = setup_message(ready.scheme, Seeds(2).public)
-    hand._victim.enrol(Enrolment(assembly.scheme, other, ready.coding, policy=ready.policy))
+    hand._victim.enrol(Enrolment(parts.scheme, other, ready.coding, policy=ready.policy))
 
-    result = hand.run(server_round(ready.server, ready.server.init(assembly.start), 1))
+    result = hand.run(server_round(ready.server, ready.server.init(parts.start), 1))
 
     assert list(result.total.failures) == [4]
     assert "the announced session is refused: config_digest must be" in result.total.failures[4]
@@ -214,7 +216,7 @@ def test_a_bad_sealed_share_is_its_senders_failure_and_costs_nobody_the_sum() ->
         body = bytearray(payload[messages.HEADER : -64])
         body[32 + 50] ^= 1  # in what it sealed for client 0
         session = hand._worker._enrolled()._announced
-        key = _signing_key(hand.assembly.seeds.client(4))
+        key = _signing_key(hand.parts.seeds.client(4))
         return messages.seal_reply(session, "share", 4, bytes(body), key)  # type: ignore[arg-type]
 
     hand.alter = alter

@@ -11,7 +11,9 @@ import pytest
 
 from sottovoce.core.errors import InputError, SecAggError
 from sottovoce.core.streams import Seeds
-from sottovoce.experiment.assemble import assemble
+from sottovoce.experiment.parts import gather
+from sottovoce.experiment.protection import protect
+from sottovoce.experiment.ready import make_ready
 from sottovoce.federation.coding import Terms
 from sottovoce.federation.engine import Reply
 from sottovoce.federation.round import server_round
@@ -181,8 +183,8 @@ def test_an_answer_of_the_round_before_is_refused() -> None:
 def test_nobody_drawn_opens_the_same_noise_in_a_real_sum_as_in_an_ideal_one() -> None:
     released, charged = [], []
     for secure in ("ideal", "real"):
-        assembly = assemble(few(aggregation={"secure": secure, "threshold": "2/3"}, privacy=private()))
-        aggregator = assembly.ready(Hand(assembly)).server.aggregator  # type: ignore[arg-type]
+        parts = gather(few(aggregation={"secure": secure, "threshold": "2/3"}, privacy=private()))
+        aggregator = make_ready(protect(parts), Hand(parts)).server.aggregator
         conversation = aggregator.collect(1, [], b"", Terms(0, 0.5), lambda: charged.append(1))
         with pytest.raises(StopIteration) as end:
             next(conversation)
@@ -196,19 +198,19 @@ def test_nobody_drawn_opens_the_same_noise_in_a_real_sum_as_in_an_ideal_one() ->
 
 def test_a_cohort_of_one_is_never_opened() -> None:
     for secure in ("ideal", "real"):
-        assembly = assemble(few(aggregation={"secure": secure}))
-        hand = Hand(assembly)
-        ready = assembly.ready(hand)
-        ready.enrol(assembly, hand)
-        down = ready.scheme.downlink(ready.server.init(assembly.start), ready.scheme.round_seed(1))
+        parts = gather(few(aggregation={"secure": secure}))
+        hand = Hand(parts)
+        ready = make_ready(protect(parts), hand)
+        ready.enrol(hand)
+        down = ready.scheme.downlink(ready.server.init(parts.start), ready.scheme.round_seed(1))
         total = hand.run(ready.server.aggregator.collect(1, [3], down, Terms(1, 0.0), lambda: None))
         assert total.values is None
         assert "nothing was released" in total.reason
 
 
 def test_keys_come_from_the_registry_and_never_from_the_announcement() -> None:
-    assembly = assemble(few(aggregation=REAL["round"]))
-    secure = assembly.ready(Hand(assembly)).server.aggregator  # type: ignore[arg-type]
+    parts = gather(few(aggregation=REAL["round"]))
+    secure = make_ready(protect(parts), Hand(parts)).server.aggregator
     assert isinstance(secure, Secure)
     payload, policy = announce(secure.session(1, list(range(9))), b"down"), secure.policy
 
@@ -278,16 +280,16 @@ def test_a_threshold_in_clients_is_that_number_of_them(threshold: int, secure: s
 )
 def test_terms_that_cannot_be_kept_are_refused_in_one_sentence(tables: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as refusal:
-        assemble(few(**{**tables, "aggregation": {"secure": "real", **tables.get("aggregation", {})}}))
+        protect(gather(few(**{**tables, "aggregation": {"secure": "real", **tables.get("aggregation", {})}})))
 
     assert message in str(refusal.value)
     assert refusal.value.exit_code == 2
 
 
 def test_a_cohort_too_small_for_its_terms_ends_the_round_and_not_the_run() -> None:
-    assembly = assemble(few(aggregation={"secure": "real", "colluders": 4}))
-    hand = Hand(assembly)
-    ready = assembly.ready(hand)
+    parts = gather(few(aggregation={"secure": "real", "colluders": 4}))
+    hand = Hand(parts)
+    ready = make_ready(protect(parts), hand)
 
     total = hand.run(ready.server.aggregator.collect(1, [0, 1, 2], b"", Terms(3, 0.0), lambda: None))
 
@@ -296,11 +298,11 @@ def test_a_cohort_too_small_for_its_terms_ends_the_round_and_not_the_run() -> No
 
 
 def test_phases_that_were_never_begun_are_failures_of_the_client() -> None:
-    assembly = assemble(few(aggregation=REAL["round"]))
-    hand = Hand(assembly)
-    ready = assembly.ready(hand)
-    ready.enrol(assembly, hand)
-    request = next(server_round(ready.server, ready.server.init(assembly.start), 1))
+    parts = gather(few(aggregation=REAL["round"]))
+    hand = Hand(parts)
+    ready = make_ready(protect(parts), hand)
+    ready.enrol(hand)
+    request = next(server_round(ready.server, ready.server.init(parts.start), 1))
     for phase in ("share", "mask", "consistency", "unmask", "introduce"):
         hand.send(request._replace(take=lambda client, payload: None))  # everyone has advertised
         reply = hand.send(request._replace(phase=phase, payloads={1: b"junk"}, opening=False))

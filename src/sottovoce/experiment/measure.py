@@ -16,7 +16,7 @@ from sottovoce.privacy.noise.clipping import public_clip_norm, unsafe_clip_norm
 from sottovoce.schemes import Scheme, importance
 
 if TYPE_CHECKING:
-    from sottovoce.experiment.build import Assembly
+    from sottovoce.experiment.parts import Parts
 
 __all__ = ["MEASURED", "coordinate_importance", "measured_clip_norm", "public_records"]
 
@@ -24,62 +24,62 @@ MEASURED: Final = ("public", "private")  # the values of `[privacy] clipping` th
 _SETS: Final = 100  # coordinate sets that S is the median over, where every round has a set of its own
 
 
-def public_records(assembly: Assembly) -> NDArray[np.int64]:
+def public_records(parts: Parts) -> NDArray[np.int64]:
     """Return the places of the public records that are used: all, or a balanced part if clients balance theirs.
 
     Thesis 4.2.2, footnote 6: of 356 patients 12 of each class remain.
     """
-    labels = assembly.splits["public"].y_train
-    if not assembly.experiment.client.balanced:
+    labels = parts.splits["public"].y_train
+    if not parts.experiment.client.balanced:
         return np.arange(len(labels))
-    return balance(labels, assembly.seeds.server.get(Purpose.PUBLIC, 3))
+    return balance(labels, parts.seeds.server.get(Purpose.PUBLIC, 3))
 
 
-def coordinate_importance(assembly: Assembly, evaluator: Evaluator) -> Vector:
+def coordinate_importance(parts: Parts, evaluator: Evaluator) -> Vector:
     """Return how much each coordinate matters on public data, by T_init steps on one batch (thesis 4.2.2).
 
     With `public_batch`, each step takes that many other records instead, which is beyond the papers.
     """
-    table = assembly.experiment.scheme
-    records = public_records(assembly)
+    table = parts.experiment.scheme
+    records = public_records(parts)
 
     def gradient(params: Vector, step: int) -> Vector:
         batch = records
         if table.public_batch is not None:
-            rng = assembly.seeds.server.get(Purpose.PUBLIC, 0, step)
+            rng = parts.seeds.server.get(Purpose.PUBLIC, 0, step)
             batch = rng.permutation(records)[: table.public_batch]
         return evaluator.gradient(params, "public", batch)
 
-    return importance(gradient, assembly.start, table.public_steps, assembly.experiment.client.client_lr)
+    return importance(gradient, parts.start, table.public_steps, parts.experiment.client.client_lr)
 
 
-def measured_clip_norm(assembly: Assembly, evaluator: Evaluator, bound: Scheme) -> float | None:
+def measured_clip_norm(parts: Parts, evaluator: Evaluator, bound: Scheme) -> float | None:
     """Return S as the papers find it, at w_0; None if it is given or adapts.
 
     A scheme whose coordinates are new every round is measured on 100 sets (thesis 5.4.5), those of rounds 1 to 100.
     """
-    table = assembly.experiment.privacy
+    table = parts.experiment.privacy
     if table is None or table.clipping not in MEASURED:
         return None
     seeds = list(dict.fromkeys(bound.round_seed(round_) for round_ in range(1, _SETS + 1)))
     if table.clipping == "public":
-        norms = evaluator.public_norms(bound, assembly.start, _public_shards(assembly), seeds)
+        norms = evaluator.public_norms(bound, parts.start, _public_shards(parts), seeds)
         return public_clip_norm(norms, quantile=table.clip_quantile)
-    norms = evaluator.client_norms(bound, assembly.start, _first_cohort(assembly), seeds)
+    norms = evaluator.client_norms(bound, parts.start, _first_cohort(parts), seeds)
     return unsafe_clip_norm(norms, quantile=table.clip_quantile)
 
 
-def _public_shards(assembly: Assembly) -> list[NDArray[np.int64]]:
+def _public_shards(parts: Parts) -> list[NDArray[np.int64]]:
     """Deal all public records to as many shards as there can be of at least a client's usual size."""
-    records = public_records(assembly)
-    parts = max(1, len(records) // max(1, round(assembly.mean_size)))
-    order = assembly.seeds.server.get(Purpose.PUBLIC, 2).permutation(len(records))
-    return np.array_split(records[order], parts)
+    records = public_records(parts)
+    shards = max(1, len(records) // max(1, round(parts.mean_size)))
+    order = parts.seeds.server.get(Purpose.PUBLIC, 2).permutation(len(records))
+    return np.array_split(records[order], shards)
 
 
-def _first_cohort(assembly: Assembly) -> list[int]:
+def _first_cohort(parts: Parts) -> list[int]:
     """Draw the clients that are measured, by the same law as those of any round."""
-    drawn: list[int] = assembly.cohort.draw(assembly.seeds.server.get(Purpose.COHORT, 0, 1)).tolist()
+    drawn: list[int] = parts.cohort.draw(parts.seeds.server.get(Purpose.COHORT, 0, 1)).tolist()
     if not drawn:
         raise InputError(
             '[privacy] clipping = "private" drew no client to measure; raise [cohort] sample_rate or set clip_norm '

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from sottovoce.experiment.assemble import assemble
-from sottovoce.experiment.build import Assembly, Ready
 from sottovoce.experiment.config import Experiment
+from sottovoce.experiment.costs import enrolment_cost, privacy_cost, secure_cost, vote_cost
 from sottovoce.experiment.papers import paper_cost
-from sottovoce.experiment.summary import enrolment_cost, secure_cost
+from sottovoce.experiment.parts import Parts, gather
+from sottovoce.experiment.protection import protect
+from sottovoce.experiment.ready import Ready, make_ready, start_engine, voting, with_importance
 from sottovoce.federation.coding import Terms
 from sottovoce.federation.costs import Costs, costs_of
 from sottovoce.federation.engine import Engine, drive
@@ -28,26 +29,27 @@ __all__ = ["plan"]
 
 def plan(experiment: Experiment, *, measure: bool = False) -> dict[str, Any]:
     """Return the costs of an experiment; raise what running it would raise. `measure` also times a round."""
-    assembly = assemble(experiment)
+    parts = gather(experiment)
+    protection = protect(parts)
     rounds = experiment.experiment.rounds
-    with assembly.engine() as (engine, evaluator):
-        ready = assembly.ready(evaluator)
+    with start_engine(parts) as (engine, evaluator):
+        ready = make_ready(protection, evaluator)
         vote = None
-        if assembly.vote_plan is not None:
-            ready, vote = _unvoted(assembly, ready, assembly.vote_plan)
-        costs = costs_of(ready.server, ready.server.init(assembly.start))
-        seconds = _measure(assembly, ready, engine) if measure else None
+        if protection.vote_plan is not None:
+            ready, vote = _unvoted(parts, ready, protection.vote_plan)
+        costs = costs_of(ready.server, ready.server.init(parts.start))
+        seconds = _measure(parts, ready, engine) if measure else None
     bound, privacy = ready.scheme, ready.plan
-    paper_up, paper_down = paper_cost(bound, assembly.cohort, privacy, rounds)
+    paper_up, paper_down = paper_cost(bound, parts.cohort, privacy, rounds)
     return {
         "scheme": bound.name,
-        "model": assembly.network.name,
+        "model": parts.network.name,
         "dim": bound.dim,
         "message_length": bound.length,
-        "clients": assembly.cohort.clients,
-        "expected_cohort": assembly.cohort.expected,
+        "clients": parts.cohort.clients,
+        "expected_cohort": parts.cohort.expected,
         "rounds": rounds,
-        "records_per_client": assembly.partition.sizes._asdict(),
+        "records_per_client": parts.partition.sizes._asdict(),
         "bytes_up_per_client_round": costs.client.up,
         "bytes_down_per_client_round": costs.client.down,
         "bytes_setup_per_client": len(ready.setup),
@@ -57,8 +59,7 @@ def plan(experiment: Experiment, *, measure: bool = False) -> dict[str, Any]:
         "bytes_down_total": costs.total(rounds).down,
         "bytes_per_client_phase": {phase: sizes._asdict() for phase, sizes in costs.phases.items()},
         "bytes_enrolment_per_client": enrolment_cost(costs),
-        "bytes_vote_up_total": vote and vote.round.up,
-        "bytes_vote_down_total": vote and vote.round.down,
+        **vote_cost(vote),
         "secure_overhead_up_bytes_per_client_round": None,
         "secure_expansion": None,
         **(secure_cost(ready, costs.client.up, 1) if experiment.secure == "real" else {}),
@@ -67,10 +68,7 @@ def plan(experiment: Experiment, *, measure: bool = False) -> dict[str, Any]:
         "secure": experiment.secure,
         "private": privacy is not None,
         "epsilon": None if privacy is None else privacy.epsilon,
-        "epsilon_server": None if privacy is None else privacy.describe()["epsilon_server"],
-        "delta": None if privacy is None else privacy.request.delta,
-        "noise_multiplier": None if privacy is None else privacy.noise_multiplier,
-        "bits_per_coordinate": 32 if privacy is not None and privacy.bits is None else ready.coding.bits,
+        **privacy_cost(ready),
         "privacy": None if privacy is None else privacy.describe(),
         "joules_per_client": None,
         "seconds_per_round": seconds,
@@ -78,17 +76,17 @@ def plan(experiment: Experiment, *, measure: bool = False) -> dict[str, Any]:
     }
 
 
-def _unvoted(assembly: Assembly, ready: Ready, privacy: PrivacyPlan) -> tuple[Ready, Costs]:
+def _unvoted(parts: Parts, ready: Ready, privacy: PrivacyPlan) -> tuple[Ready, Costs]:
     """Return a federation with made-up coordinates in place of elected ones, and what the vote will cost."""
-    server = assembly.voting(ready, privacy).server
-    made_up = np.arange(assembly.network.dim, 0, -1, dtype=np.float32)
-    return assembly.with_importance(ready, made_up), costs_of(server, server.init(assembly.start))
+    server = voting(ready, privacy).server
+    made_up = np.arange(parts.network.dim, 0, -1, dtype=np.float32)
+    return with_importance(ready, made_up), costs_of(server, server.init(parts.start))
 
 
-def _measure(assembly: Assembly, ready: Ready, engine: Engine) -> float:
+def _measure(parts: Parts, ready: Ready, engine: Engine) -> float:
     """Time a round of as many clients as are expected, after one to warm up; the model is thrown away."""
-    ready.enrol(assembly, engine)
-    state = _practise(ready, engine, ready.server.init(assembly.start), 1)
+    ready.enrol(engine)
+    state = _practise(ready, engine, ready.server.init(parts.start), 1)
     began = time.perf_counter()
     _practise(ready, engine, state, 2)
     return round(time.perf_counter() - began, 4)

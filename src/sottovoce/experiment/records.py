@@ -12,25 +12,31 @@ from typing import Any, Final, NamedTuple
 
 from sottovoce.federation.aggregate import Total
 from sottovoce.federation.costs import Costs
+from sottovoce.secagg.sizes import Sizes
 
 __all__ = ["OPERATOR_ONLY", "Record", "Told", "best_of", "tell", "tell_operator"]
 
 Record = dict[str, Any]
 
-OPERATOR_ONLY: Final = ("cohort", "senders", "failures", "phases", "seconds", "reason")
+OPERATOR_ONLY: Final = ("cohort", "senders", "failures", "phases", "seconds", "reason", "sizes")
 """Keys that a private run writes to `operator.jsonl` and nowhere else."""
 
 
 class Told(NamedTuple):
-    """Hold the record of a round that may be published, and what is for the operator; None if nothing is secret."""
+    """The record of a round that may be published, and what is for the operator alone; None if nothing is secret.
+
+    `sizes` are the bytes up and down of each client. They are for whoever watches the run, and in no file.
+    """
 
     public: Record
     operator: Record | None
+    sizes: dict[int, Sizes] | None = None
 
     @property
     def whole(self) -> Record:
         """Return all that the operator may see; real bytes take the place of expected ones."""
-        return self.public | (self.operator or {})
+        sizes = {} if self.sizes is None else {"sizes": self.sizes}
+        return {**self.public, **(self.operator or {}), **sizes}
 
 
 def tell(round_: int, cohort: int, total: Total, *, seconds: float, costs: Costs | None, more: Record) -> Told:
@@ -41,9 +47,9 @@ def tell(round_: int, cohort: int, total: Total, *, seconds: float, costs: Costs
     measured = tell_operator(round_, cohort, total, seconds)
     aborted: Record = {"aborted": True} if total.reason else {}
     if costs is None:
-        return Told(measured | more | aborted, None)
+        return Told(measured | more | aborted, None, total.clients)
     expected = {"round": round_, "bytes_up": costs.round.up, "bytes_down": costs.round.down}
-    return Told(expected | more | aborted, measured)
+    return Told(expected | more | aborted, measured, total.clients)
 
 
 def tell_operator(round_: int, cohort: int, total: Total, seconds: float) -> Record:

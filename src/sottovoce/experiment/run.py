@@ -14,11 +14,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from sottovoce.experiment.assemble import assemble
-from sottovoce.experiment.build import Assembly, Ready
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.folder import RunFolder
 from sottovoce.experiment.given import NOTHING, Callbacks, Given
+from sottovoce.experiment.parts import Parts, gather
+from sottovoce.experiment.protection import protect
+from sottovoce.experiment.ready import Ready, elect, make_ready, start_engine
 from sottovoce.experiment.records import Record, Told, best_of, tell, tell_operator
 from sottovoce.experiment.summary import selecting_metric, summarise
 from sottovoce.federation.costs import costs_of
@@ -66,18 +67,20 @@ def run(
         with RunFolder.reopen(path, experiment, given.names) as folder:
             if folder.finished is not None:
                 return folder.finished
-            assembly = assemble(experiment, given)
-            with assembly.engine() as (engine, evaluator):
-                return _play(assembly, assembly.ready(evaluator), engine, evaluator, folder, observe, told)
-    assembly = assemble(experiment, given)
-    with assembly.engine() as (engine, evaluator):
-        ready = assembly.ready(evaluator)
-        with RunFolder.create(path, experiment, _environment(assembly, given)) as folder:
-            return _play(assembly, ready, engine, evaluator, folder, observe, told)
+            parts = gather(experiment, given)
+            protection = protect(parts)
+            with start_engine(parts) as (engine, evaluator):
+                return _play(parts, make_ready(protection, evaluator), engine, evaluator, folder, observe, told)
+    parts = gather(experiment, given)
+    protection = protect(parts)
+    with start_engine(parts) as (engine, evaluator):
+        ready = make_ready(protection, evaluator)
+        with RunFolder.create(path, experiment, _environment(parts, given)) as folder:
+            return _play(parts, ready, engine, evaluator, folder, observe, told)
 
 
 def _play(
-    assembly: Assembly,
+    parts: Parts,
     ready: Ready,
     engine: Engine,
     evaluator: Evaluator,
@@ -85,8 +88,8 @@ def _play(
     observe: Observer,
     callbacks: Callbacks,
 ) -> Record:
-    callbacks.start(assembly.experiment.tables())
-    general, metric = assembly.experiment.experiment, selecting_metric(assembly)
+    callbacks.start(parts.experiment.tables())
+    general, metric = parts.experiment.experiment, selecting_metric(parts)
     done, state = folder.restore() or (0, {})
     records, operator = folder.rewind(done, private=ready.plan is not None)
     for record, mine in itertools.zip_longest(records, operator, fillvalue=None):
@@ -97,9 +100,9 @@ def _play(
         if ledger is not None:
             if done:
                 ledger.check_draws(done, draws_commitment(state))
-            ready = _elect(assembly, ready, engine, folder, ledger)
-        state = state or ready.server.init(assembly.start)
-        ready.enrol(assembly, engine, state if done else None)
+            ready = _elect(ready, engine, folder, ledger)
+        state = state or ready.server.init(parts.start)
+        ready.enrol(engine, state if done else None)
         server = ready.server if ledger is None else ready.server.with_account(ledger)
         costs = costs_of(server, state)
         last = general.rounds if ready.plan is None else ready.plan.rounds
@@ -113,12 +116,12 @@ def _play(
             state, seconds = result.state, time.perf_counter() - began
             more = _state_of_privacy(round_, state, ledger, ready.plan)
             if round_ % general.evaluate_every == 0 or round_ == last:
-                more |= _evaluate(assembly, evaluator, state)
+                more |= _evaluate(parts, evaluator, state)
             expected = None if ready.plan is None else costs
             told = tell(round_, result.cohort, result.total, seconds=seconds, costs=expected, more=more)
             records.append(told.public)
             if best_of(records, metric) is told.public:
-                folder.keep_best(assembly.network.layout.views(model_of(state)))
+                folder.keep_best(parts.network.layout.views(model_of(state)))
             folder.append(told.public, told.operator)
             observe(told.whole)
             callbacks.round(told.public, state)
@@ -126,16 +129,16 @@ def _play(
                 folder.save(round_, state)
         if len(records) % general.checkpoint_every and len(records) != last:
             folder.save(len(records), state)  # stopped between two checkpoints
-        summary = summarise(assembly, ready, records, costs, spent=0 if ledger is None else ledger.spent)
-        folder.finish(summary, assembly.network.layout.views(model_of(state)))
+        summary = summarise(parts, ready, records, costs, spent=0 if ledger is None else ledger.spent)
+        folder.finish(summary, parts.network.layout.views(model_of(state)))
         callbacks.end(summary)
         return summary
 
 
-def _elect(assembly: Assembly, ready: Ready, engine: Engine, folder: RunFolder, ledger: Ledger) -> Ready:
+def _elect(ready: Ready, engine: Engine, folder: RunFolder, ledger: Ledger) -> Ready:
     """Let the clients vote, if the coordinates are theirs to choose; who voted is for the operator."""
     began = time.perf_counter()
-    ready = assembly.elect(ready, engine, ledger)
+    ready = elect(ready, engine, ledger)
     if ready.election is not None:
         election, seconds = ready.election, time.perf_counter() - began
         folder.append_vote(tell_operator(VOTE, election.cohort, election.total, seconds))
@@ -162,13 +165,13 @@ def _state_of_privacy(round_: int, state: State, ledger: Ledger | None, plan: Pr
     return {"epsilon": epsilon} | ({} if plan.adaptive is None else {"clip_norm": float(state["clip_norm"])})
 
 
-def _evaluate(assembly: Assembly, evaluator: Evaluator, state: State) -> dict[str, float | None]:
+def _evaluate(parts: Parts, evaluator: Evaluator, state: State) -> dict[str, float | None]:
     """Measure the model on test data, and on held-out data if there is any."""
     params = model_of(state)
-    metrics = evaluate(evaluator.scores(params, "test"), assembly.dataset.y_test, assembly.network.binary)
-    if "held_out" in assembly.splits:
-        labels = assembly.splits["held_out"].y_train
-        held_out = evaluate(evaluator.scores(params, "held_out"), labels, assembly.network.binary)
+    metrics = evaluate(evaluator.scores(params, "test"), parts.dataset.y_test, parts.network.binary)
+    if "held_out" in parts.splits:
+        labels = parts.splits["held_out"].y_train
+        held_out = evaluate(evaluator.scores(params, "held_out"), labels, parts.network.binary)
         metrics |= {f"held_out_{name}": value for name, value in held_out.items()}
     # JSON has no NaN; a loss that is not a number is null.
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
@@ -180,11 +183,11 @@ def _no_patience_left(records: list[Record], patience: int, metric: str) -> bool
     return patience > 0 and len(seen) > patience and max(seen[-patience:]) <= max(seen[:-patience])
 
 
-def _environment(assembly: Assembly, given: Given) -> dict[str, Any]:
+def _environment(parts: Parts, given: Given) -> dict[str, Any]:
     """Return what the run runs on; which trainer the workers take is logged too."""
     packages = ("sottovoce", "numpy", "scipy", "numba", "torch", "scikit-learn", "dp-accounting", "cryptography")
-    client = assembly.experiment.client
-    choice = choose_trainer(assembly.network, assembly.training(), client.trainer, client.device)
+    client = parts.experiment.client
+    choice = choose_trainer(parts.network, parts.training(), client.trainer, client.device)
     logging.getLogger(__name__).info("trainer: %s", choice)
     return {
         "python": platform.python_version(),

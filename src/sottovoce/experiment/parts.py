@@ -1,29 +1,104 @@
-"""Load the data of an experiment and check that all its parts fit, before anything is computed or written."""
+"""The parts of an experiment: data, network, owners of the records, cohort and scheme, loaded and checked.
+
+Nothing is computed or written here, and nobody is asked.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.core.streams import Purpose, Seeds, Streams
-from sottovoce.data import Dataset, load, partition
-from sottovoce.experiment.build import Assembly
+from sottovoce.core.vectors import Vector
+from sottovoce.data import Dataset, Partition, load, mean_balanced_size, partition
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.given import NOTHING, Given
-from sottovoce.experiment.measure import MEASURED
-from sottovoce.experiment.tables import Aggregation
 from sottovoce.federation.cohort import Cohort
-from sottovoce.models import network
+from sottovoce.federation.shared import Arrays
+from sottovoce.federation.worker import Blueprint
+from sottovoce.models import LocalTraining, Network, network
 from sottovoce.schemes import Scheme
-from sottovoce.secagg import check_threshold
-from sottovoce.secagg.graph import choose
 
-__all__ = ["assemble"]
+__all__ = ["Parts", "gather"]
 
 
-def assemble(experiment: Experiment, given: Given = NOTHING) -> Assembly:
-    """Load the data and check that all parts fit; parts that are given take the place of those in the tables."""
+@dataclass(frozen=True)
+class Parts:
+    """The parts of an experiment, checked against each other, before anything has been computed."""
+
+    experiment: Experiment
+    dataset: Dataset
+    splits: dict[str, Dataset]  # "held_out" and "public", where there are such
+    network: Network
+    partition: Partition
+    cohort: Cohort
+    scheme: Scheme  # not yet bound to the network
+    seeds: Seeds
+
+    @property
+    def weighted(self) -> bool:
+        """Tell whether clients count by |D_k|: as the scheme's box has it, or as asked; in a private run never."""
+        if self.experiment.privacy is not None:
+            return False
+        asked = self.experiment.aggregation.weighting
+        return self.scheme.weighted if asked == "auto" else asked == "records"
+
+    @cached_property
+    def mean_size(self) -> float:
+        """Return the mean number of records that a client trains with: what is left after balancing."""
+        if not self.experiment.client.balanced:
+            return self.partition.mean_size
+        return mean_balanced_size(self.partition, self.dataset.y_train)
+
+    @cached_property
+    def start(self) -> Vector:
+        """Return w_0."""
+        return self.network.initialise(self.seeds.public.get(Purpose.INIT))
+
+    def training(self) -> LocalTraining:
+        """Return how clients train."""
+        client = self.experiment.client
+        return LocalTraining(
+            local_steps=1 if self.scheme.single_step else client.local_steps,
+            batch_size=None if client.batch_size == "all" else client.batch_size,
+            client_lr=client.client_lr,
+            optimizer=client.optimizer,
+            momentum=client.momentum,
+        )
+
+    def blueprint(self) -> Blueprint:
+        """Return what a worker needs to act for clients."""
+        client = self.experiment.client
+        return Blueprint(
+            network=self.network,
+            training=self.training(),
+            trainer=client.trainer,
+            device=client.device,
+            partition=self.partition,
+            balanced=client.balanced,
+            seed=self.seeds.seed,
+            mean_size=self.mean_size if self.weighted else None,
+        )
+
+    def arrays(self) -> Arrays:
+        """Return the records that workers share."""
+        arrays: dict[str, NDArray[Any]] = {
+            "x_train": self.dataset.x_train,
+            "y_train": self.dataset.y_train,
+            "x_test": self.dataset.x_test,
+            "y_test": self.dataset.y_test,
+        }
+        for name, split in self.splits.items():
+            arrays[f"x_{name}"], arrays[f"y_{name}"] = split.x_train, split.y_train
+        return arrays
+
+
+def gather(experiment: Experiment, given: Given = NOTHING) -> Parts:
+    """Load the data and check that the parts fit; parts that are given take the place of those in the tables."""
     seeds = Seeds(experiment.experiment.seed)
     streams = seeds.world
     table = experiment.data
@@ -71,18 +146,7 @@ def assemble(experiment: Experiment, given: Given = NOTHING) -> Assembly:
             f"{dataset.shape} and {dataset.classes}"
         )
     scheme.bind(net.dim)  # refuses a ratio or a chunking that does not fit this model
-    assembly = Assembly(experiment, dataset, splits, net, owners, cohort, scheme, seeds)
-    # Refuse a budget, a threshold or a graph that cannot be kept.
-    plan = assembly.plan(1.0 if clipping in MEASURED else None)
-    if experiment.secure == "real":
-        if plan is not None and plan.shares.floor < 2:
-            raise PrivacyError(
-                '[aggregation] secure = "real" cannot mask a cohort of one client, and to send such cohorts home costs '
-                f"more than half of delta {plan.request.delta:g} with {cohort.expected:g} clients a round; "
-                "raise sample_rate or delta"
-            )
-        _check_sessions(experiment.aggregation, cohort, assembly.fewest(plan))
-    return assembly
+    return Parts(experiment, dataset, splits, net, owners, cohort, scheme, seeds)
 
 
 def _scheme(experiment: Experiment, given: Given) -> Scheme:
@@ -93,27 +157,6 @@ def _scheme(experiment: Experiment, given: Given) -> Scheme:
     except ValueError as error:
         raise InputError(f"the given scheme: {error}") from None
     return given.scheme
-
-
-def _check_sessions(table: Aggregation, cohort: Cohort, fewest: Callable[[int], int]) -> None:
-    """Raise if the cohort that is expected, or the largest that may be drawn, could not sum securely."""
-    if cohort.expected < 2:
-        raise InputError(
-            f'[aggregation] secure = "real" needs 2 clients a round, but {cohort.expected:g} are expected; raise '
-            "[cohort] sample_rate"
-        )
-    for clients in (int(cohort.expected), cohort.most):
-        try:
-            check_threshold(fewest(clients), clients, table.colluders)
-            colluders = max(table.colluders, int(table.graph_colluders * clients))
-            degree = choose(clients, fewest(clients), colluders, table.neighbours)
-        except InputError as error:
-            raise InputError(f"[aggregation] {error}") from None
-        if table.key_life == "session" and degree.neighbours < clients - 1:
-            raise InputError(
-                f'[aggregation] key_life = "session" needs everyone to mask with everyone, but of {clients} clients '
-                f"each has {degree.neighbours} neighbours; set neighbours = {clients - 1}"
-            )
 
 
 def _public(experiment: Experiment, dataset: Dataset, streams: Streams) -> tuple[Dataset, Dataset]:

@@ -1,0 +1,219 @@
+"""How an experiment is protected: how many of a cohort must stay, where messages are clipped, and the privacy plans.
+
+A plan is solved once: before anything is computed, or after the clip norm was measured if the file asks for that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from sottovoce.core.errors import InputError, PrivacyError
+from sottovoce.experiment.measure import MEASURED
+from sottovoce.experiment.parts import Parts
+from sottovoce.experiment.tables import Aggregation, Privacy
+from sottovoce.federation.coding import Clear, Coding, FloatGrid, Private, SignGrid
+from sottovoce.federation.cohort import Cohort
+from sottovoce.federation.quorum import Fewest
+from sottovoce.privacy import PrivacyPlan
+from sottovoce.privacy.accounting.events import Event
+from sottovoce.privacy.plan.request import PrivacyRequest
+from sottovoce.privacy.plan.vote import vote_plan
+from sottovoce.schemes import Scheme
+from sottovoce.secagg import Policy, check_threshold
+from sottovoce.secagg.graph import choose
+
+__all__ = ["Protection", "privacy_request", "protect", "threshold"]
+
+
+@dataclass(frozen=True)
+class Protection:
+    """What protects the clients of a run: the solved plans, and how many of a cohort must answer."""
+
+    parts: Parts
+    plan: PrivacyPlan | None = None  # of the training rounds; None: not private, or the clip norm is not measured yet
+    vote_plan: PrivacyPlan | None = None  # of the clients' vote for the coordinates
+    unsolved: bool = False  # the clip norm is to be measured first
+
+    def measured(self, clip_norm: float | None) -> Protection:
+        """Return the protection with its plan solved for a clip norm that was measured; None: it was known before."""
+        return self if clip_norm is None else _solved(self.parts, clip_norm, self.vote_plan)
+
+    def fewest(self, plan: PrivacyPlan | None) -> Callable[[int], int]:
+        """Return how many of a cohort must answer; a private run asks for those that its noise was shared among."""
+        if self.parts.experiment.secure == "none":
+            return Fewest(Fraction(0))
+        return Fewest(threshold(self.parts), self.parts.cohort.least) if plan is None else plan.shares.survivors
+
+    def coding(self, bound: Scheme, plan: PrivacyPlan | None) -> Coding:
+        """Return how messages travel."""
+        cohort, experiment = self.parts.cohort, self.parts.experiment
+        if plan is not None:
+            return Private(plan, self.parts.seeds)
+        if experiment.secure == "none":
+            return Clear(bound.form, bound.length, cohort.most)
+        if bound.form == "signs":
+            return SignGrid(bound.length, cohort.most)
+        return FloatGrid(bound.length, cohort.most, experiment.aggregation.largest)
+
+    def policy(self, bound: Scheme, plan: PrivacyPlan | None) -> Policy | None:
+        """Return what every client of a secure run insists on; it follows from the configuration alone."""
+        experiment = self.parts.experiment
+        if experiment.secure != "real":
+            return None
+        table = experiment.aggregation
+        return Policy(
+            config_digest=hashlib.sha256(json.dumps(experiment.identity(), sort_keys=True).encode()).digest(),
+            bits=self.coding(bound, plan).bits,
+            length=bound.length if plan is None else plan.word_length,
+            threshold=self.fewest(plan),
+            fewest=max(2, self.parts.cohort.least if plan is None else plan.shares.floor),
+            colluders=table.colluders,
+            graph_share=table.graph_colluders,
+            neighbours=table.neighbours,
+            key_life=table.key_life,
+        )
+
+
+def protect(parts: Parts) -> Protection:
+    """Solve the plans of a private run, or refuse a budget, a threshold or a graph that cannot be kept.
+
+    Where the clip norm is to be measured, all keys are checked now, and the plan is solved when the norm is known.
+    """
+    table = parts.experiment.privacy
+    vote = None if table is None else _vote(parts, table)
+    if table is not None and table.clipping in MEASURED:
+        privacy_request(parts, table, clip_norm=1.0)
+        return Protection(parts, vote_plan=vote, unsolved=True)
+    return _solved(parts, None if table is None else _given_norm(parts, table), vote)
+
+
+def privacy_request(parts: Parts, table: Privacy, *, clip_norm: float, spent: tuple[Event, ...] = ()) -> PrivacyRequest:
+    """Return what the tables ask of the privacy plan of the training rounds."""
+    bound = parts.scheme.bind(parts.network.dim)
+    return PrivacyRequest(
+        clients=parts.cohort.clients,
+        sample_rate=float(parts.cohort.sample_rate),
+        sampling=parts.cohort.sampling,
+        cohort_cap=parts.cohort.cap,
+        rounds=parts.experiment.experiment.rounds,
+        threshold=float(threshold(parts)),
+        colluders=parts.experiment.aggregation.colluders,
+        length=bound.length,
+        form=bound.form,
+        clip_norm=clip_norm,
+        spent=spent,
+        epsilon=table.epsilon,
+        epsilon_server=table.epsilon_server,
+        noise_multiplier=table.noise_multiplier,
+        delta=table.delta,
+        accountant=table.accountant,
+        mechanism=table.mechanism,
+        clipping=table.clipping,
+        clip_quantile=table.clip_quantile,
+        clip_lr=table.clip_lr,
+        count_stddev=table.count_stddev,
+        max_participations=table.max_participations,
+        grid=table.grid,
+        bits=table.bits,
+        unsafe_delta=table.unsafe_delta,
+        unsafe_clip_norm=table.unsafe_clip_norm,
+        unsafe_public=table.unsafe_public,
+    )
+
+
+def threshold(parts: Parts) -> Fraction:
+    """Return the share of a cohort that must stay to the end."""
+    given = parts.experiment.aggregation.threshold
+    if given is None:
+        return Fraction(2, 3)
+    expected = Fraction(parts.cohort.expected)
+    number = given if given > 1 else given * expected
+    if number > expected:
+        raise InputError(f"[aggregation] threshold must be at most the cohort of {float(expected):g}, got {given}")
+    if 2 * number <= expected:
+        raise InputError(
+            f"[aggregation] threshold must be above half of the cohort of {float(expected):g}, got {given}"
+        )
+    # Of n clients floor(share * n) + 1 are needed; half of an odd cohort is no whole number.
+    return max(Fraction(1, 2), (given - 1) / expected) if given > 1 else given
+
+
+def _solved(parts: Parts, clip_norm: float | None, vote: PrivacyPlan | None) -> Protection:
+    """Return a protection with its plan, if the run is private; refuse sessions that could not sum securely."""
+    table, plan = parts.experiment.privacy, None
+    if table is not None and clip_norm is not None:
+        spent = () if vote is None else tuple(vote.events())
+        plan = PrivacyPlan.solve(**vars(privacy_request(parts, table, clip_norm=clip_norm, spent=spent)))
+    protection = Protection(parts, plan, vote)
+    if parts.experiment.secure == "real":
+        if plan is not None and plan.shares.floor < 2:
+            raise PrivacyError(
+                '[aggregation] secure = "real" cannot mask a cohort of one client, and to send such cohorts home costs '
+                f"more than half of delta {plan.request.delta:g} with {parts.cohort.expected:g} clients a round; "
+                "raise sample_rate or delta"
+            )
+        _check_sessions(parts.experiment.aggregation, parts.cohort, protection.fewest(plan))
+    return protection
+
+
+def _given_norm(parts: Parts, table: Privacy) -> float:
+    """Return the clip norm of the file, or where adaptive clipping starts from: it finds its way from anywhere."""
+    if table.clip_norm is not None:
+        return table.clip_norm
+    if parts.scheme.form == "signs":
+        return 0.0
+    if table.clipping == "fixed":
+        raise InputError('[privacy] clip_norm is missing; set it, or clipping = "public" or "adaptive"')
+    return 1.0
+
+
+def _vote(parts: Parts, table: Privacy) -> PrivacyPlan | None:
+    """Solve the plan of the clients' vote for the coordinates; None if there is none."""
+    noise = table.vote_noise_multiplier
+    if noise is None:
+        return None
+    kept = parts.scheme.bind(parts.network.dim).length
+    request = replace(
+        privacy_request(parts, table, clip_norm=1.0),
+        noise_multiplier=noise,
+        epsilon_server=None,
+        clipping="fixed",
+        clip_norm=math.sqrt(kept),
+        length=parts.network.dim,
+        grid="solved",
+        bits=None,
+    )
+    keys = {name: value for name, value in vars(request).items() if name not in ("noise_multiplier", "clip_norm")}
+    plan, _ = vote_plan(kept=kept, noise_multiplier=noise, **keys)
+    if table.epsilon is not None and plan.epsilon >= table.epsilon:
+        raise PrivacyError(
+            f"the vote alone costs epsilon {plan.epsilon:.4g} at vote_noise_multiplier {noise:g}, but the budget "
+            f"is {table.epsilon:g}; raise vote_noise_multiplier or epsilon"
+        )
+    return plan
+
+
+def _check_sessions(table: Aggregation, cohort: Cohort, fewest: Callable[[int], int]) -> None:
+    """Raise if the cohort that is expected, or the largest that may be drawn, could not sum securely."""
+    if cohort.expected < 2:
+        raise InputError(
+            f'[aggregation] secure = "real" needs 2 clients a round, but {cohort.expected:g} are expected; raise '
+            "[cohort] sample_rate"
+        )
+    for clients in (int(cohort.expected), cohort.most):
+        try:
+            check_threshold(fewest(clients), clients, table.colluders)
+            colluders = max(table.colluders, int(table.graph_colluders * clients))
+            degree = choose(clients, fewest(clients), colluders, table.neighbours)
+        except InputError as error:
+            raise InputError(f"[aggregation] {error}") from None
+        if table.key_life == "session" and degree.neighbours < clients - 1:
+            raise InputError(
+                f'[aggregation] key_life = "session" needs everyone to mask with everyone, but of {clients} clients '
+                f"each has {degree.neighbours} neighbours; set neighbours = {clients - 1}"
+            )

@@ -1,0 +1,155 @@
+"""A federation that can play: the scheme bound, the plans solved, the server's side put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from sottovoce.core.vectors import Vector
+from sottovoce.experiment.measure import coordinate_importance, measured_clip_norm
+from sottovoce.experiment.parts import Parts
+from sottovoce.experiment.protection import Protection
+from sottovoce.federation.aggregate import Aggregator, Direct
+from sottovoce.federation.client import setup_message
+from sottovoce.federation.coding import Coding
+from sottovoce.federation.engine import Engine, Enrolment, Evaluator, drive
+from sottovoce.federation.leaving import Leaving
+from sottovoce.federation.local import LocalEngine
+from sottovoce.federation.optimise import ServerStep
+from sottovoce.federation.round import Account, Server
+from sottovoce.federation.secure import Registry, Secure, Standing
+from sottovoce.federation.vote import Election, Vote, hold_vote
+from sottovoce.privacy import PrivacyPlan
+from sottovoce.schemes import Scheme, State
+from sottovoce.secagg import Policy
+
+__all__ = ["Ready", "elect", "make_ready", "start_engine", "voting", "with_importance"]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A federation that can play: everything that had to be computed beforehand is known."""
+
+    protection: Protection
+    scheme: Scheme  # bound, as the server holds it
+    enrolment: Enrolment
+    server: Server
+    election: Election | None = None  # if the clients voted for the coordinates
+
+    @property
+    def plan(self) -> PrivacyPlan | None:
+        """Return the privacy plan; None if the run is not private."""
+        return self.server.plan
+
+    @property
+    def coding(self) -> Coding:
+        """Return how messages travel."""
+        return self.enrolment.coding
+
+    @property
+    def setup(self) -> bytes:
+        """Return what every client is told once."""
+        return self.enrolment.setup
+
+    @property
+    def policy(self) -> Policy | None:
+        """Return what the clients of a secure run insist on."""
+        return self.enrolment.policy
+
+    def enrol(self, engine: Engine, state: State | None = None) -> None:
+        """Send the set-up to all clients; a resumed run hands them what they had kept."""
+        engine.enrol(self.enrolment if state is None else replace(self.enrolment, memory=self.scheme.replica(state)))
+
+
+@contextmanager
+def start_engine(parts: Parts) -> Iterator[tuple[Engine, Evaluator]]:
+    """Start the engine that the experiment names, and give with it what computes on the data."""
+    experiment = parts.experiment
+    with LocalEngine(parts.blueprint(), parts.arrays(), experiment.engine.workers or None) as local:
+        yield Leaving(local, experiment.make_dropout(), parts.seeds.world), local
+
+
+def make_ready(protection: Protection, evaluator: Evaluator) -> Ready:
+    """Bind the scheme and put the server together; some schemes and clippings need the public data for it.
+
+    Coordinates that the clients vote for are not known yet: the vote spends budget, so `elect` waits for a ledger.
+    """
+    parts = protection.parts
+    chosen = parts.scheme.needs_importance and protection.vote_plan is None
+    bound = _bind(parts, coordinate_importance(parts, evaluator) if chosen else None)
+    protection = protection.measured(measured_clip_norm(parts, evaluator, bound))
+    policy = protection.policy(bound, protection.plan)
+    step = ServerStep(**parts.experiment.server.model_dump(), rounds=parts.experiment.experiment.rounds)
+    return _put_together(protection, parts.scheme, bound, protection.plan, policy, step)
+
+
+def elect(ready: Ready, engine: Engine, account: Account) -> Ready:
+    """Let the clients vote for the coordinates, if these are theirs to choose.
+
+    Guarantee: the account is charged before the sum of the votes is opened.
+    """
+    plan = ready.protection.vote_plan
+    if plan is None:
+        return ready
+    vote = voting(ready, plan)
+    vote.enrol(engine)
+    election = drive(engine, hold_vote(vote.server.with_account(account), ready.protection.parts.start))
+    return replace(with_importance(ready, election.importance), election=election)
+
+
+def voting(ready: Ready, plan: PrivacyPlan) -> Ready:
+    """Return the federation as it votes, charged for `plan`; nobody is asked yet."""
+    parts = ready.protection.parts
+    training = replace(parts.training(), local_steps=parts.experiment.scheme.public_steps)
+    vote = Vote(kept=ready.scheme.length, training=training)
+    bound = vote.bind(parts.network.dim, seed=parts.seeds.public.seed, start=parts.start)
+    policy = ready.protection.policy(bound, plan)
+    if policy is not None:
+        policy = replace(policy, key_life="round")  # a vote is one round
+    return _put_together(ready.protection, vote, bound, plan, policy, ServerStep())
+
+
+def with_importance(ready: Ready, importance: Vector) -> Ready:
+    """Return the federation with coordinates chosen by their importance."""
+    protection = ready.protection
+    scheme = _bind(protection.parts, importance)
+    return _put_together(protection, protection.parts.scheme, scheme, ready.plan, ready.policy, ready.server.step)
+
+
+def _bind(parts: Parts, scores: Vector | None) -> Scheme:
+    return parts.scheme.bind(parts.network.dim, seed=parts.seeds.public.seed, start=parts.start, importance=scores)
+
+
+def _put_together(
+    protection: Protection,
+    told: Scheme,
+    bound: Scheme,
+    plan: PrivacyPlan | None,
+    policy: Policy | None,
+    step: ServerStep,
+) -> Ready:
+    """Return a federation for a bound scheme; `told` is the same before its binding, as clients have it."""
+    parts = protection.parts
+    coding = protection.coding(bound, plan)
+    setup = setup_message(bound, parts.seeds.public)
+    server = Server(
+        bound,
+        parts.cohort,
+        _aggregator(protection, coding, policy, plan, setup),
+        parts.seeds.server,
+        step,
+        plan,
+    )
+    return Ready(protection, bound, Enrolment(told, setup, coding, plan is not None, policy), server)
+
+
+def _aggregator(
+    protection: Protection, coding: Coding, policy: Policy | None, plan: PrivacyPlan | None, setup: bytes
+) -> Aggregator:
+    if policy is None:
+        return Direct(coding, protection.fewest(plan))
+    registry = Registry(protection.parts.seeds, protection.parts.cohort.clients)
+    # Every coding of a secure run is made of words.
+    secure = Secure(coding, policy.bind(setup), registry)  # type: ignore[arg-type]
+    return Standing(secure) if policy.key_life == "session" else secure

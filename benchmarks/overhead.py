@@ -93,7 +93,7 @@ class _Running:
         lap()
         for update in updates:
             message = scheme.encode(update, task.seed, self._rng)
-            fold.add(total, coding.payload(message, Terms(cohort, 0.0), self._round, 0))
+            fold.add(total, coding.pack(coding.words(message, Terms(cohort, 0.0), self._round, 0)))
             lap()
         average = mean(fold.total(total), len(updates))
         self._state = {**self._state, **scheme.decode(average, self._state, seed, self._rng)}

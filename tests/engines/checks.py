@@ -1,14 +1,15 @@
 """Check what every engine and every aggregator promises; the author of a new one calls these in a test of their own.
 
-`Hand` is the slow, obvious twin of the engines: one process, no pipes, one client after the other, and any answer can
-be lost or altered on its way.
+`Hand` is the slow, obvious twin of the engines: one process, no pipes, no host, one client after the other, and any
+answer can be lost or altered on its way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import pickle
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
@@ -20,10 +21,12 @@ from sottovoce.experiment.parts import Parts, gather
 from sottovoce.experiment.protection import protect
 from sottovoce.experiment.ready import make_ready
 from sottovoce.federation.aggregate import Total
+from sottovoce.federation.behaviour import HONEST, Behaviour
+from sottovoce.federation.client import ClientState
 from sottovoce.federation.engine import Engine, Enrolment, Evaluator, Reply, Request, drive
 from sottovoce.federation.leaving import Leaving
 from sottovoce.federation.round import server_round
-from sottovoce.federation.worker import Worker
+from sottovoce.federation.worker import Outcome, Worker
 from tests.experiment.small import small
 from tests.federation.driven import Book
 
@@ -51,16 +54,34 @@ class Played(NamedTuple):
 
 @dataclass
 class Hand:
-    """Drive rounds in this process."""
+    """Drive rounds in this process: each client by itself, restored from its pickled state in every phase."""
 
     parts: Parts
     alter: Alter = lambda phase, client, payload: payload
     events: list[str] = field(default_factory=list)
     sent: int = 0
     received: int = 0
+    behaviour: Behaviour = HONEST
 
     def __post_init__(self) -> None:
-        self._worker = Worker(self.parts.blueprint(), self.parts.arrays())
+        self._worker = self.make_worker()
+        self._memory: dict[str, Any] = {}
+        self._states: dict[int, bytes] = {}
+
+    def make_worker(self) -> Worker:
+        """Return what holds the data and the set-up."""
+        return Worker(replace(self.parts.blueprint(), behaviour=self.behaviour), self.parts.arrays())
+
+    def worker(self, client: int) -> Worker:
+        """Return the worker that a client was set up by."""
+        return self._worker
+
+    def state(self, client: int) -> ClientState:
+        """Return a client's state, restored."""
+        if client not in self._states:
+            return ClientState(memory=self._memory)
+        restored: ClientState = pickle.loads(self._states[client])
+        return restored
 
     def __enter__(self) -> Self:
         return self
@@ -73,6 +94,7 @@ class Hand:
 
     def enrol(self, enrolment: Enrolment) -> None:
         self._worker.enrol(enrolment)
+        self._memory, self._states = enrolment.memory, {}
 
     def gradient(self, params: Any, split: str, records: Any) -> Any:
         return self._worker.gradient(params, split, records)
@@ -91,32 +113,56 @@ class Hand:
     def send(self, request: Request) -> Reply:
         self.events.append(request.phase)
         self.received += sum(map(len, request.payloads.values()))
-        if request.opening and request.payloads:
-            opening = next(iter(request.payloads.values()))
-            self._worker.hear(request.round, request.phase, list(request.payloads), opening)
         reply = Reply({}, {}, {})
         for client, payload in request.payloads.items():
-            answer = None if client in request.silent else self._answer(request, client, payload, reply)
-            if answer is not None:
-                try:
+            try:
+                answer = self._answer(request, client, payload, reply)
+                if answer is not None:
                     request.take(client, answer)
                     reply.sizes[client] = len(answer)
                     self.sent += len(answer)
+            except SottovoceError as error:
+                reply.failures[client] = str(error)
+        return reply
+
+    def _answer(self, request: Request, client: int, payload: bytes, reply: Reply) -> bytes | None:
+        one, state = self.worker(client).host.client(client), self.state(client)
+        if client in request.silent:
+            if one.knowledge.opens(request.phase):
+                heard = one.knowledge.read(request.round, request.phase, payload, state.memory)
+                self._states[client] = pickle.dumps(state.hear(heard))
+            return None
+        made, state = one.answer(request.round, request.phase, payload, state)
+        self._states[client] = pickle.dumps(state)
+        answer = self.alter(request.phase, client, made)
+        if answer is None:
+            reply.left[client] = f"left before {request.phase}"
+        return answer
+
+
+class Hosted(Hand):
+    """Drive rounds in this process through a worker and its host, as the engines do."""
+
+    def send(self, request: Request) -> Reply:
+        if request.opening and request.payloads:
+            opening = next(iter(request.payloads.values()))
+            self._worker.hear(request.round, request.phase, list(request.payloads), opening)
+        reply = Reply({}, {})
+        asked = {c: b"" if request.opening else p for c, p in request.payloads.items() if c not in request.silent}
+        for sizes, payloads, failures in _parts(self._worker.step(request.round, request.phase, asked, None)):
+            reply.failures.update(failures)
+            for client, payload in payloads.items():
+                try:
+                    request.take(client, payload)
+                    reply.sizes[client] = sizes[client]
                 except SottovoceError as error:
                     reply.failures[client] = str(error)
         return reply
 
-    def _answer(self, request: Request, client: int, payload: bytes, reply: Reply) -> bytes | None:
-        steps = self._worker.step(request.round, request.phase, {client: payload}, None)
-        try:
-            _, payloads, _ = next(steps)
-        except StopIteration as stop:
-            reply.failures.update(stop.value[2])
-            return None
-        answer = self.alter(request.phase, client, payloads[client])
-        if answer is None:
-            reply.left[client] = f"left before {request.phase}"
-        return answer
+
+def _parts(steps: Generator[Outcome, None, Outcome]) -> Iterator[Outcome]:
+    last = yield from steps
+    yield last
 
 
 def few(scheme: str = "fl-std", clients: int = 9, **tables: dict[str, Any]) -> Experiment:

@@ -17,7 +17,7 @@ from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.plan import plan
 from sottovoce.experiment.run import run
 from sottovoce.federation.local import LocalEngine
-from tests.engines.checks import Played, engine_checks, few, play
+from tests.engines.checks import Hosted, Played, engine_checks, few, play
 
 REAL = {"secure": "real"}
 SESSION = {"secure": "real", "key_life": "session"}
@@ -30,6 +30,10 @@ def test_the_local_engine_keeps_the_contract(workers: int) -> None:
         return LocalEngine(parts.blueprint(), parts.arrays(), workers)
 
     engine_checks(start)
+
+
+def test_a_host_in_this_process_keeps_the_contract() -> None:
+    engine_checks(Hosted)
 
 
 def test_aborted_rounds_are_told_and_charged_only_if_they_reached_the_unmask_request(tmp_path: Path) -> None:

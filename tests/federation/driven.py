@@ -67,7 +67,7 @@ def sending(coding: Coding, message: Callable[[int], NDArray[Any]], *, miscounte
         if isinstance(coding, Private):
             _, terms = Terms.split(request.payloads[client])
             terms = terms._replace(cohort=round(terms.cohort * miscounted))
-        return coding.payload(message(client), terms, request.round, client)
+        return coding.pack(coding.words(message(client), terms, request.round, client))
 
     return answer
 

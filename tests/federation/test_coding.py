@@ -32,7 +32,7 @@ def summed(coding: Coding, sent: Any, terms: Terms = TERMS) -> Opened:
     fold = coding.fold
     accumulator = fold.empty()
     for client, message in enumerate(sent):
-        fold.add(accumulator, coding.payload(message, terms, 1, client))
+        fold.add(accumulator, coding.pack(coding.words(message, terms, 1, client)))
     return coding.open(fold.total(accumulator), terms, len(sent), 1)
 
 
@@ -112,7 +112,7 @@ def test_a_value_outside_the_grid_is_refused_with_a_way_out(bad: float) -> None:
 def test_grid_words_are_what_travels() -> None:
     message = messages(1)[0]
     for coding in (FloatGrid(LENGTH, 10, 4.0), Private(plan(), Seeds(1))):
-        sent = wire.unpack(coding.payload(message, TERMS, 1, 0), length=LENGTH, bits=coding.bits)
+        sent = wire.unpack(coding.pack(coding.words(message, TERMS, 1, 0)), length=LENGTH, bits=coding.bits)
 
         assert np.array_equal(sent, coding.words(message, TERMS, 1, 0))
         assert int(sent.max()) < 2**coding.bits

@@ -19,7 +19,7 @@ from sottovoce.federation.client import setup_message
 from sottovoce.federation.coding import Terms
 from sottovoce.federation.engine import Enrolment, Reply, Request
 from sottovoce.federation.round import server_round
-from sottovoce.federation.secure import Secure, Standing, _signing_key, announce, downlink_hash
+from sottovoce.federation.secure import Secure, Standing, announce, downlink_hash, signing_key
 from sottovoce.federation.worker import Worker
 from sottovoce.secagg import messages
 from tests.engines.checks import Hand, few
@@ -100,7 +100,7 @@ def test_terms_that_are_not_the_configurations_are_refused_before_a_key_is_made(
 
     assert sorted(reply.failures) == cohort
     assert all(f"the announced session is refused: {reason}" in why for why in reply.failures.values())
-    assert not hand._worker._enrolled()._sessions
+    assert not any(hand.state(client).masking for client in cohort)
 
 
 def test_a_round_is_masked_once_however_often_it_is_announced() -> None:
@@ -123,25 +123,20 @@ class TwoFaced(Hand):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._rest, self._victim = self._worker, Worker(self.parts.blueprint(), self.parts.arrays())
+        self._victim = self.make_worker()
+
+    def worker(self, client: int) -> Worker:
+        return self._victim if client == 4 else self._worker
 
     def enrol(self, enrolment: Enrolment) -> None:
-        for worker in (self._victim, self._rest):
-            self._worker = worker
-            super().enrol(enrolment)
+        super().enrol(enrolment)
+        self._victim.enrol(enrolment)
 
     def send(self, request: Request) -> Reply:
-        sizes: dict[int, int] = {}
-        failures: dict[int, str] = {}
-        for worker in (self._victim, self._rest):
-            self._worker, deceived = worker, worker is self._victim
-            payloads = {c: p for c, p in request.payloads.items() if (c == 4) == deceived}
-            if deceived and request.opening and request.phase != "enrol":
-                payloads = {c: self.other(p) for c, p in payloads.items()}
-            reply = super().send(request._replace(payloads=payloads))
-            sizes |= reply.sizes
-            failures |= reply.failures
-        return Reply(sizes, failures)
+        if request.opening and request.phase != "enrol":
+            told = {c: self.other(p) if c == 4 else p for c, p in request.payloads.items()}
+            request = request._replace(payloads=told)
+        return super().send(request)
 
 
 def flip(down: bytes) -> bytes:
@@ -170,7 +165,8 @@ def test_a_model_that_comes_after_the_keys_is_not_trained_from() -> None:
         while True:
             reply = hand.send(request)
             if lie and request.phase == "share":
-                hand._worker.hear(1, "train", list(request.payloads), flip(down))
+                models = dict.fromkeys(request.payloads, flip(down))
+                assert len(hand.send(Request(1, "train", models, take=nothing, opening=True)).failures) == 9
             try:
                 request = conversation.send(reply)
             except StopIteration as stop:
@@ -215,8 +211,8 @@ def test_a_bad_sealed_share_is_its_senders_failure_and_costs_nobody_the_sum() ->
             return payload
         body = bytearray(payload[messages.HEADER : -64])
         body[32 + 50] ^= 1  # in what it sealed for client 0
-        session = hand._worker._enrolled()._announced
-        key = _signing_key(hand.parts.seeds.client(4))
+        session = hand.state(4).heard.session  # type: ignore[union-attr]
+        key = signing_key(hand.parts.seeds.client(4))
         return messages.seal_reply(session, "share", 4, bytes(body), key)  # type: ignore[arg-type]
 
     hand.alter = alter
@@ -245,6 +241,11 @@ def test_the_noise_is_shared_among_the_clients_of_the_session_whatever_the_serve
     assert np.var(total.values) == pytest.approx(plan.stddev(0.1) ** 2, rel=0.3)
 
 
+def machine(hand: Hand, client: int) -> Any:
+    masking: Any = hand.state(client).masking
+    return masking.machine
+
+
 def test_a_session_keeps_secrets_of_the_running_round_only() -> None:
     """A round that was given up by the server leaves no pair key behind once the next one is heard."""
     hand, ready, state = begun(aggregation=REAL["session"])
@@ -252,12 +253,13 @@ def test_a_session_keeps_secrets_of_the_running_round_only() -> None:
     request = next(conversation)
     while request.phase != "consistency":
         request = conversation.send(hand.send(request))
-    machines = hand._worker._enrolled()._sessions
-    assert all(machine._round is not None for machine in machines.values())
+    clients = list(request.payloads)
+    assert all(machine(hand, client)._round is not None for client in clients)
 
     down = ready.scheme.downlink(state, ready.scheme.round_seed(2))
-    hand._worker.hear(2, "mask", list(machines), down)
+    everyone = frozenset(clients)
+    hand.send(Request(2, "mask", dict.fromkeys(clients, down), take=nothing, opening=True, silent=everyone))
 
-    assert all(machine._round is None for machine in machines.values())
+    assert all(machine(hand, client)._round is None for client in clients)
     with pytest.raises(SecAggError, match="consistency is not next"):
-        machines[0].consistency(b"")
+        machine(hand, 0).consistency(b"")

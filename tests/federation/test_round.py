@@ -238,8 +238,11 @@ class Spy:
     def bits(self) -> int:
         return self.coding.bits
 
-    def payload(self, message: Any, terms: Terms, round_: int, client: int) -> bytes:
-        return self.coding.payload(message, terms, round_, client)
+    def words(self, message: Any, terms: Terms, round_: int, client: int) -> Any:
+        return self.coding.words(message, terms, round_, client)
+
+    def pack(self, words: Any) -> bytes:
+        return self.coding.pack(words)
 
     def open(self, total: Any, terms: Terms, senders: int, round_: int) -> Opened:
         self.story.append("opened")

@@ -32,8 +32,9 @@ MUTANTS = (
     of(
         "one-signing-key-for-all",
         "each client signs for the others",
-        ("federation/secure.py", "_signing_key(seeds.client(client))", "_signing_key(seeds.client(0))"),
-        ("federation/secure.py", "_signing_key(streams), entropy", "_signing_key(Seeds(1).client(0)), entropy"),
+        ("federation/secure.py", "signing_key(seeds.client(client))", "signing_key(seeds.client(0))"),
+        ("federation/masking.py", "import Purpose, Streams", "import Purpose, Seeds, Streams"),
+        ("federation/masking.py", "key = signing_key(streams)", "key = signing_key(Seeds(1).client(0))"),
         tests=NOISE_KEYS,
     ),
     of(

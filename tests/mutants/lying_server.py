@@ -61,13 +61,13 @@ MUTANTS = (
     of(
         "words-unmasked-on-request",
         "the server asks a secure run for phase train",
-        ("federation/client.py", 'if phase == "train" and self.policy is not None:', "if False:"),
+        ("federation/client.py", 'if phase == "train" and self.knowledge.policy is not None:', "if False:"),
         tests=ROUNDS,
     ),
     of(
         "noise-shared-as-the-server-says",
         "a cohort of ten that is told to be eighty-two adds an eighth of the noise",
-        ("federation/client.py", "heard.terms._replace(cohort=cohort)", "heard.terms"),
+        ("federation/client.py", "heard.terms._replace(cohort=self._session(state).cohort)", "heard.terms"),
         tests=ROUNDS,
     ),
 )

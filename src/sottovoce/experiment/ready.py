@@ -150,6 +150,5 @@ def _aggregator(
     if policy is None:
         return Direct(coding, protection.fewest(plan))
     registry = Registry(protection.parts.seeds, protection.parts.cohort.clients)
-    # Every coding of a secure run is made of words.
-    secure = Secure(coding, policy.bind(setup), registry)  # type: ignore[arg-type]
+    secure = Secure(coding, policy.bind(setup), registry)
     return Standing(secure) if policy.key_life == "session" else secure

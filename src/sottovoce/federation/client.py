@@ -1,27 +1,33 @@
-"""Play the clients' side of a round."""
+"""One client of a federation, the same on a device and in a simulation.
+
+A client is a state machine: `answer(round, phase, bytes, state) -> (bytes, state)`. What it knows of the run
+(`Knowledge`) and what is its own (number, streams, records, trainer) never changes; all that does is in its state,
+which can be pickled between two phases. `host` plays many clients in one process, by the same steps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from sottovoce.core import wire
-from sottovoce.core.errors import RunError, SecAggError, SottovoceError, WireError
-from sottovoce.core.streams import Purpose, Seeds, Streams
+from sottovoce.core.errors import RunError, SecAggError
+from sottovoce.core.streams import Purpose, Streams
 from sottovoce.core.vectors import Vector
-from sottovoce.federation.coding import Coding, Terms, WordCoding
-from sottovoce.federation.secure import ANNOUNCING, Registry, downlink_hash, read_announcement, session_client
+from sottovoce.federation.behaviour import HONEST, Behaviour
+from sottovoce.federation.coding import Coding, Terms
+from sottovoce.federation.masking import Masking, begin_masking
+from sottovoce.federation.secure import ANNOUNCING, Registry, downlink_hash, read_announcement
 from sottovoce.models import Network, Shard, Trainer
-from sottovoce.schemes.base import Message, Scheme, State, Task
-from sottovoce.secagg import Policy, RoundClient, RoundMark, Session, StandingClient
+from sottovoce.schemes.base import Scheme, State, Task
+from sottovoce.secagg import Policy, RoundMark, Session
 
-Input = TypeVar("Input", Message, bytes)
+__all__ = ["TRAINING", "Client", "ClientState", "Heard", "Knowledge", "read_setup", "setup_message"]
 
-__all__ = ["Answer", "Clients", "read_setup", "setup_message"]
+TRAINING: Final = ("train", "mask")  # the phases whose answer is made from an update
 
 
 def setup_message(scheme: Scheme, public: Streams) -> bytes:
@@ -33,13 +39,6 @@ def setup_message(scheme: Scheme, public: Streams) -> bytes:
     return wire.pack(np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32), bits=32) + scheme.setup()
 
 
-def _attempt(act: Callable[[int, Input], bytes], client: int, value: Input) -> Answer:
-    try:
-        return Answer(act(client, value))
-    except SottovoceError as error:
-        return Answer(b"", str(error))
-
-
 def read_setup(scheme: Scheme, network: Network, payload: bytes) -> Scheme:
     """Return the client's bound scheme: w_0 and the coordinate set come from the set-up message alone."""
     size = wire.frame_size(2, bits=32)
@@ -49,125 +48,72 @@ def read_setup(scheme: Scheme, network: Network, payload: bytes) -> Scheme:
     return scheme.enrol(payload[size:], dim=network.dim, seed=seed, start=start)
 
 
-class Answer(NamedTuple):
-    """Hold a client's payload, or the reason why there is none."""
-
-    payload: bytes
-    reason: str | None = None
-
-
 class Heard(NamedTuple):
-    """Hold what a round's downlink told."""
+    """What the opening of a round told: a task, a session of secure sums, or both."""
 
     round: int
-    task: Task
-    terms: Terms
-    downlink: bytes  # the hash of the model and terms that came
+    task: Task | None = None  # None: an enrolment; the model comes with the first round
+    terms: Terms = Terms(0, 0.0)
+    downlink: bytes = b""  # the hash of the model and terms that came
+    session: Session | None = None
 
 
-@dataclass
-class Clients:
-    """Hold what all clients of a process share, and act for any of them.
+@dataclass(frozen=True)
+class ClientState:
+    """What one client keeps from one phase to the next; it can be pickled and restored between any two.
 
-    Only public things are kept from round to round: the bound scheme and the replica that some schemes' clients keep.
-    The secrets of a secure sum live in `_sessions`, until another session is announced.
-
-    Guarantee: with a `policy` nothing leaves unmasked, no session but one of the policy is taken part in, a round is
-    masked once, and the noise is shared among the clients of the session and not among as many as the server says.
+    A state that was handed to `answer` is used up. On a device `mark` is a file, which an older state does not undo.
     """
 
-    scheme: Scheme
-    trainer: Trainer
-    shard: Callable[[int], Shard]
+    memory: State = field(default_factory=dict)  # what the scheme told it to keep, such as a replica of the model
+    heard: Heard | None = None
+    masking: Masking | None = None  # its secrets in the secure sum
+    mark: RoundMark = field(default_factory=RoundMark)
+
+    def hear(self, heard: Heard) -> ClientState:
+        """Return the state after an opening; with a new session the secrets of the old one are forgotten."""
+        memory = self.memory if heard.task is None else heard.task.memory
+        if heard.session is not None:
+            return replace(self, memory=memory, heard=heard, masking=None)
+        if self.masking is not None:
+            self.masking.next_round()
+        return replace(self, memory=memory, heard=heard)
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What every client of a run knows: from the set-up message, and from its own copy of the configuration."""
+
+    scheme: Scheme  # bound
     coding: Coding
-    seeds: Seeds
     registry: Registry
     private: bool  # the downlink ends with the round's terms
     mean_size: float | None  # the public mean of |D_k|; None: every client counts the same
     policy: Policy | None  # what the clients of a secure run insist on; None: nothing is masked
-    memory: State = field(default_factory=dict)
-    _asked: frozenset[int] = frozenset()  # who heard the round's opening
-    _heard: Heard | None = None
-    _announced: Session | SottovoceError | None = None  # an error: why the last announcement was refused
-    _sessions: dict[int, RoundClient | StandingClient] = field(default_factory=dict)
-    _marks: dict[int, RoundMark] = field(default_factory=dict)
 
-    def hear(self, round_: int, phase: str, clients: Iterable[int], payload: bytes) -> None:
-        """Take in a round's opening, on behalf of the clients that are asked; nobody else can act on it."""
-        self._asked = frozenset(clients)
-        down = payload
+    def opens(self, phase: str) -> bool:
+        """Tell whether the request of a phase is an opening, for clients that keep to the policy.
+
+        A downlink comes with its session, or the session's context would be of another model.
+        """
         if phase in ANNOUNCING:
-            try:
-                self._announced, down = self._read_announcement(round_, payload)
-            except (SecAggError, WireError) as error:
-                self._announced = error
-                return
-            self._sessions.clear()
-            if self._announced.key_life == "session":
-                return  # an enrolment; the downlink comes with the first round
-        elif self.policy is not None and self.policy.key_life == "round":
-            return  # a downlink comes with its session, or the session's context would be of another model
-        for machine in self._sessions.values():
-            if isinstance(machine, StandingClient):
-                machine.end_round()
-        downlink = downlink_hash(down)
+            return True
+        return phase == ("train" if self.policy is None else "mask") and not self._keys_live_for_a_round
+
+    def read(self, round_: int, phase: str, payload: bytes, memory: State) -> Heard:
+        """Return what an opening tells, or refuse it; the same for all clients that it is sent to."""
+        session, down = self._announced(round_, payload) if phase in ANNOUNCING else (None, payload)
+        if session is not None and session.key_life == "session":
+            return Heard(round_, session=session)
+        downlink = downlink_hash(down) if self.policy is not None else b""
         down, terms = Terms.split(down) if self.private else (down, Terms(0, 0.0))
-        task = self.scheme.receive(down, self.memory)
-        self.memory = task.memory
-        self._heard = Heard(round_, task, terms, downlink)
+        return Heard(round_, self.scheme.receive(down, memory), terms, downlink, session)
 
-    def step(self, round_: int, phase: str, requests: Mapping[int, bytes]) -> Iterator[tuple[int, Answer]]:
-        """Answer a phase for some clients, one at a time: nobody need hold the vectors of two."""
-        strangers = requests.keys() - self._asked
-        refused = [(client, Answer(b"", f"client {client} was not asked in this round")) for client in strangers]
-        heard = {client: payload for client, payload in requests.items() if client not in strangers}
-        return chain(refused, self._step(round_, phase, heard))
+    @property
+    def _keys_live_for_a_round(self) -> bool:
+        return self.policy is not None and self.policy.key_life == "round"
 
-    def _step(self, round_: int, phase: str, requests: Mapping[int, bytes]) -> Iterator[tuple[int, Answer]]:
-        if phase == "train" and self.policy is not None:
-            return self._answers(requests.items(), self._refuse_to_train)
-        if phase == "train":
-            return self._answers(self._train(round_, list(requests)), self._payload)
-        if phase == "mask":
-            return self._answers(
-                self._train(round_, list(requests)),
-                lambda client, message: self._mask(client, requests[client], message),
-            )
-        if phase in ANNOUNCING:
-            return self._answers(requests.items(), lambda client, _: self._begin(client))
-        return self._answers(requests.items(), lambda client, payload: self._go_on(phase, client, payload))
-
-    def _train(self, round_: int, clients: Sequence[int]) -> Iterator[tuple[int, Message | SottovoceError]]:
-        """Train each client and yield its message, or the error that stopped it."""
-        task = self._this(round_).task
-        shards = [self.shard(client) for client in clients]
-        rngs = [self.seeds.client(client).get(Purpose.BATCH, round_) for client in clients]
-        updates = self.trainer.updates(task.params, shards, rngs, self.scheme.trainable(task.seed))
-        for client, shard in zip(clients, shards, strict=True):
-            # Neither the update nor the message gets a name here, which would hold it while the next is made.
-            yield client, self._encode(round_, client, len(shard.y), next(updates), task.seed)
-
-    def _encode(self, round_: int, client: int, records: int, update: Vector, seed: int) -> Message | SottovoceError:
-        if self.mean_size is not None and records != self.mean_size:
-            update = update * np.float32(records / self.mean_size)
-        try:
-            return self.scheme.encode(update, seed, self.seeds.client(client).get(Purpose.ENCODE, round_))
-        except SottovoceError as error:
-            return error
-
-    def _payload(self, client: int, message: Message) -> bytes:
-        heard = self._now()
-        return self.coding.payload(message, heard.terms, heard.round, client)
-
-    def _words(self, client: int, message: Message, cohort: int) -> wire.Words:
-        heard = self._now()
-        coding: WordCoding = self.coding  # type: ignore[assignment]  # a secure run is built with one
-        return coding.words(message, heard.terms._replace(cohort=cohort), heard.round, client)
-
-    def _refuse_to_train(self, client: int, _: bytes) -> bytes:
-        raise SecAggError(f"client {client}: this run sums securely, and phase train would send the words unmasked")
-
-    def _read_announcement(self, round_: int, payload: bytes) -> tuple[Session, bytes]:
+    def _announced(self, round_: int, payload: bytes) -> tuple[Session, bytes]:
         if self.policy is None:
             raise SecAggError("a session was announced, but this run does not sum securely")
         session, down = read_announcement(payload, self.registry, self.policy)
@@ -176,56 +122,81 @@ class Clients:
             raise SecAggError(f"the announced session is refused: it begins with round {first}, this is round {round_}")
         return session, down
 
-    def _begin(self, client: int) -> bytes:
-        if self._announced is None:
-            raise RunError("clients were asked for keys without a session")
-        if isinstance(self._announced, SottovoceError):
-            raise self._announced
-        mark = self._marks.setdefault(client, RoundMark())
-        machine = session_client(self._announced, client, self.seeds.client(client), mark)
-        self._sessions[client] = machine
-        return machine.advertise()
 
-    def _mask(self, client: int, request: bytes, message: Message) -> bytes:
-        machine = self._session(client)
-        words = self._words(client, message, machine.cohort)
-        if isinstance(machine, StandingClient):
-            heard = self._now()
-            return machine.mask(heard.round, words, heard.downlink)
-        return machine.mask(request, words)
+@dataclass(frozen=True)
+class Client:
+    """One client: what it knows, and what is its own. All that changes is in its state.
 
-    def _go_on(self, phase: str, client: int, payload: bytes) -> bytes:
-        machine = self._session(client)
-        if isinstance(machine, StandingClient) and phase == "introduce":
-            machine.enrol(payload)
-            return b""
-        if phase == "share" and isinstance(machine, RoundClient):
-            return machine.share(payload)
-        if phase == "consistency":
-            return machine.consistency(payload)
-        if phase == "unmask":
-            return machine.unmask(payload)
-        raise SecAggError(f"client {client}: there is no phase {phase} in this session")
+    Guarantee: with a policy nothing leaves unmasked, no session but one of the policy is taken part in, a round is
+    masked once, and the noise is shared among the clients of the session and not among as many as the server says.
+    """
 
-    def _session(self, client: int) -> RoundClient | StandingClient:
-        if client not in self._sessions:
-            raise SecAggError(f"client {client} was asked to go on with a session that it never began")
-        return self._sessions[client]
+    knowledge: Knowledge
+    number: int
+    streams: Streams  # its own
+    shard: Callable[[], Shard]
+    trainer: Trainer
+    behaviour: Behaviour = HONEST
 
-    def _answers(
-        self, inputs: Iterable[tuple[int, Input | SottovoceError]], act: Callable[[int, Input], bytes]
-    ) -> Iterator[tuple[int, Answer]]:
-        """Act for each client; an error is that client's own and stops nobody else."""
-        for client, value in inputs:
-            yield client, Answer(b"", str(value)) if isinstance(value, SottovoceError) else _attempt(act, client, value)
+    def answer(self, round_: int, phase: str, payload: bytes, state: ClientState) -> tuple[bytes, ClientState]:
+        """Return what the client sends when it is asked, and its state from then on; or raise why it refuses."""
+        if self.knowledge.opens(phase):
+            state = state.hear(self.knowledge.read(round_, phase, payload, state.memory))
+        if phase not in TRAINING:
+            return self.go_on(phase, payload, state)
+        task = self.task(round_, phase, state)
+        shard = self.shard()
+        trainable = self.knowledge.scheme.trainable(task.seed)
+        updates = self.trainer.updates(task.params, [shard], [self.batches(round_)], trainable)
+        return self.send(phase, payload, len(shard.y), next(updates), state)
 
-    def _now(self) -> Heard:
-        if self._heard is None:
-            raise RunError("clients were asked to act before they heard a downlink")
-        return self._heard
-
-    def _this(self, round_: int) -> Heard:
-        heard = self._now()
+    def task(self, round_: int, phase: str, state: ClientState) -> Task:
+        """Return what to train from in a round, or raise why the client must not train."""
+        if phase == "train" and self.knowledge.policy is not None:
+            raise SecAggError(
+                f"client {self.number}: this run sums securely, and phase train would send the words unmasked"
+            )
+        if phase == "mask":
+            self._session(state)
+        heard = state.heard
+        if heard is None or heard.task is None:
+            raise RunError(f"client {self.number} was asked to act before it heard a downlink")
         if heard.round != round_:
-            raise RunError(f"clients were asked to act in round {round_}, but heard that of round {heard.round}")
-        return heard
+            raise RunError(f"client {self.number} was asked to act in round {round_}, but heard that of {heard.round}")
+        return heard.task
+
+    def batches(self, round_: int) -> np.random.Generator:
+        """Return the randomness of a round's training."""
+        return self.streams.get(Purpose.BATCH, round_)
+
+    def send(
+        self, phase: str, payload: bytes, records: int, update: Vector, state: ClientState
+    ) -> tuple[bytes, ClientState]:
+        """Return an update of so many records as it travels: encoded, protected, and masked or packed."""
+        knowledge, heard = self.knowledge, state.heard
+        if heard is None or heard.task is None:
+            raise RunError(f"client {self.number} was asked to act before it heard a downlink")
+        if knowledge.mean_size is not None and records != knowledge.mean_size:
+            update = update * np.float32(records / knowledge.mean_size)
+        message = knowledge.scheme.encode(update, heard.task.seed, self.streams.get(Purpose.ENCODE, heard.round))
+        message = self.behaviour.message(self.number, heard.round, message)
+        terms = heard.terms if phase == "train" else heard.terms._replace(cohort=self._session(state).cohort)
+        words = knowledge.coding.words(message, terms, heard.round, self.number)
+        words = self.behaviour.words(self.number, heard.round, words)
+        if phase == "train":
+            return knowledge.coding.pack(words), state
+        return self._session(state).mask(heard.round, payload, words, heard.downlink), state
+
+    def go_on(self, phase: str, payload: bytes, state: ClientState) -> tuple[bytes, ClientState]:
+        """Return the answer to a phase of a secure sum that needs no training."""
+        if phase not in ANNOUNCING:
+            return self._session(state).go_on(phase, payload), state
+        if state.heard is None or state.heard.session is None:
+            raise RunError(f"client {self.number} was asked for keys without a session")
+        masking = begin_masking(state.heard.session, self.number, self.streams, state.mark)
+        return masking.advertise(), replace(state, masking=masking)
+
+    def _session(self, state: ClientState) -> Masking:
+        if state.masking is None:
+            raise SecAggError(f"client {self.number} was asked to go on with a session that it never began")
+        return state.masking

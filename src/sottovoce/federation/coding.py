@@ -29,7 +29,7 @@ Words = NDArray[np.uint32]
 
 
 class Terms(NamedTuple):
-    """Hold what server and clients agree on in a round besides the model: how many take part, and where they clip."""
+    """What server and clients agree on in a round besides the model: how many take part, and where they clip."""
 
     cohort: int
     clip_norm: float
@@ -47,14 +47,14 @@ class Terms(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """Hold the sum of a round's messages, and the clip norm of the next round."""
+    """The sum of a round's messages, and the clip norm of the next round."""
 
     values: NDArray[Any]
     clip_norm: float
 
 
 class Coding(Protocol):
-    """Say how messages travel."""
+    """A way for messages to travel."""
 
     @property
     def fold(self) -> Fold:
@@ -66,7 +66,11 @@ class Coding(Protocol):
         """Return the bits of one coordinate on the wire."""
         ...
 
-    def payload(self, message: Message, terms: Terms, round_: int, client: int) -> bytes:
+    def words(self, message: Message, terms: Terms, round_: int, client: int) -> NDArray[Any]:
+        """Return the message, protected: integers below 2^bits where it can be masked."""
+        ...
+
+    def pack(self, words: NDArray[Any]) -> bytes:
         """Return what a client sends when nothing masks it."""
         ...
 
@@ -75,17 +79,9 @@ class Coding(Protocol):
         ...
 
 
-class WordCoding(Coding, Protocol):
-    """Say how messages travel as integers, which is what can be masked."""
-
-    def words(self, message: Message, terms: Terms, round_: int, client: int) -> Words:
-        """Return the message as integers below 2^bits."""
-        ...
-
-
 @dataclass(frozen=True)
 class Clear:
-    """Send messages as they are."""
+    """Messages as they are."""
 
     form: Literal["floats", "signs"]
     length: int
@@ -101,9 +97,13 @@ class Clear:
         """Return one bit for a signs, 32 for a float."""
         return 1 if self.form == "signs" else 32
 
-    def payload(self, message: Message, terms: Terms, round_: int, client: int) -> bytes:
+    def words(self, message: Message, terms: Terms, round_: int, client: int) -> NDArray[Any]:
+        """Return the message itself."""
+        return message
+
+    def pack(self, words: NDArray[Any]) -> bytes:
         """Return the message's frame."""
-        return wire.frame(message, length=self.length, bits=1) if self.form == "signs" else wire.pack(message)
+        return wire.frame(words, length=self.length, bits=1) if self.form == "signs" else wire.pack(words)
 
     def open(self, total: NDArray[Any], terms: Terms, senders: int, round_: int) -> Opened:
         """Return the total itself."""
@@ -112,7 +112,7 @@ class Clear:
 
 @dataclass(frozen=True)
 class FloatGrid:
-    """Round floats to a grid that leaves room for all senders at the largest value; 32 bits a coordinate.
+    """Floats on a grid that leaves room for all senders at the largest value; 32 bits a coordinate.
 
     The rounding error of a sum of k messages is at most k * step / 2 in every coordinate.
     """
@@ -142,9 +142,9 @@ class FloatGrid:
             )
         return np.rint(message.astype(np.float64) / self.step).astype(np.int64).astype(np.uint32)
 
-    def payload(self, message: Message, terms: Terms, round_: int, client: int) -> bytes:
+    def pack(self, words: NDArray[Any]) -> bytes:
         """Return the words, packed."""
-        return wire.pack(self.words(message, terms, round_, client), bits=self.bits)
+        return wire.pack(words, bits=self.bits)
 
     def open(self, total: NDArray[Any], terms: Terms, senders: int, round_: int) -> Opened:
         """Return the sum; words in the upper half are negative."""
@@ -153,7 +153,7 @@ class FloatGrid:
 
 @dataclass(frozen=True)
 class SignGrid:
-    """Count votes for +1 in integers that hold the largest cohort."""
+    """Votes for +1, counted in integers that hold the largest cohort."""
 
     length: int
     senders: int
@@ -172,9 +172,9 @@ class SignGrid:
         """Return 1 for +1 and 0 for -1."""
         return (expand(message, self.length) > 0).astype(np.uint32)
 
-    def payload(self, message: Message, terms: Terms, round_: int, client: int) -> bytes:
+    def pack(self, words: NDArray[Any]) -> bytes:
         """Return the words, packed."""
-        return wire.pack(self.words(message, terms, round_, client), bits=self.bits)
+        return wire.pack(words, bits=self.bits)
 
     def open(self, total: NDArray[Any], terms: Terms, senders: int, round_: int) -> Opened:
         """Return the sum of signs: votes for less votes against."""
@@ -183,7 +183,7 @@ class SignGrid:
 
 @dataclass(frozen=True)
 class Private:
-    """Clip, round and add a share of noise, all by the privacy plan; the noise is seeded, as this is a simulation."""
+    """Messages that are clipped, rounded and noised by the privacy plan; the noise is seeded: this is a simulation."""
 
     plan: PrivacyPlan
     seeds: Seeds
@@ -210,9 +210,8 @@ class Private:
         clip_norm = None if self.plan.adaptive is None else terms.clip_norm
         return self.plan.protect(message, cohort=terms.cohort, randomness=randomness, clip_norm=clip_norm)
 
-    def payload(self, message: Message, terms: Terms, round_: int, client: int) -> bytes:
+    def pack(self, words: NDArray[Any]) -> bytes:
         """Return the protected message, packed."""
-        words = self.words(message, terms, round_, client)
         return wire.pack(words) if self.plan.bits is None else wire.pack(words, bits=self.bits)
 
     def open(self, total: NDArray[Any], terms: Terms, senders: int, round_: int) -> Opened:

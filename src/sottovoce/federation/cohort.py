@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.random import Generator
@@ -13,13 +13,15 @@ from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError
 from sottovoce.core.validate import in_range
+from sottovoce.privacy import PrivacyPlan
+from sottovoce.schemes.base import State
 
-__all__ = ["Cohort"]
+__all__ = ["Cohort", "PlainSampler", "PrivateSampler", "Sampler"]
 
 
 @dataclass(frozen=True)
 class Cohort:
-    """Say who is asked each round: everyone with probability `sample_rate` (Poisson), or exactly that share (fixed).
+    """The law by which clients are asked: each with probability `sample_rate` (Poisson), or exactly that share (fixed).
 
     >>> Cohort(clients=600, sample_rate=Fraction(1, 60)).expected
     10.0
@@ -78,3 +80,34 @@ class Cohort:
         if len(drawn) > self.most:
             drawn = rng.choice(drawn, size=self.most, replace=False)
         return np.sort(drawn).astype(np.int64)
+
+
+class Sampler(Protocol):
+    """A way to draw the clients of a round, for private and other runs alike."""
+
+    def draw(self, state: State, rng: Generator) -> tuple[list[int], State]:
+        """Return the clients of the next round, ascending, and what the server must keep of the draw."""
+        ...
+
+
+@dataclass(frozen=True)
+class PlainSampler:
+    """The sampler of a run that is not private; nothing is kept."""
+
+    cohort: Cohort
+
+    def draw(self, state: State, rng: Generator) -> tuple[list[int], State]:
+        """Return the clients of the next round."""
+        return self.cohort.draw(rng).tolist(), {}
+
+
+@dataclass(frozen=True)
+class PrivateSampler:
+    """The sampler of a private run: it draws exactly as the plan is charged, and counts how often each is drawn."""
+
+    plan: PrivacyPlan
+
+    def draw(self, state: State, rng: Generator) -> tuple[list[int], State]:
+        """Return the clients of the next round, and the counts after it."""
+        drawn = self.plan.draw_cohort(state["draws"], rng)
+        return drawn.clients.tolist(), {"draws": drawn.draws}

@@ -28,7 +28,7 @@ from sottovoce.core.errors import PrivacyError, RunError
 from sottovoce.core.streams import Purpose, Streams
 from sottovoce.federation.aggregate import Aggregator, Total
 from sottovoce.federation.coding import Terms
-from sottovoce.federation.cohort import Cohort
+from sottovoce.federation.cohort import Cohort, PlainSampler, PrivateSampler, Sampler
 from sottovoce.federation.engine import Reply, Request
 from sottovoce.federation.optimise import ServerStep
 from sottovoce.federation.sums import mean
@@ -71,6 +71,11 @@ class Server:
     plan: PrivacyPlan | None = None
     account: Account | None = None  # a private round is refused without one
 
+    @property
+    def sampler(self) -> Sampler:
+        """Return how cohorts are drawn."""
+        return PlainSampler(self.cohort) if self.plan is None else PrivateSampler(self.plan)
+
     def with_account(self, account: Account) -> Server:
         """Return a server that charges every round before it opens its sum."""
         return replace(self, account=account)
@@ -85,12 +90,8 @@ class Server:
         return state
 
     def draw(self, state: State, round_: int) -> tuple[list[int], State]:
-        """Return the clients of a round; a private run draws exactly as its plan is charged."""
-        rng = self.streams.get(Purpose.COHORT, round_)
-        if self.plan is None:
-            return self.cohort.draw(rng).tolist(), {}
-        drawn = self.plan.draw_cohort(state["draws"], rng)
-        return drawn.clients.tolist(), {"draws": drawn.draws}
+        """Return the clients of a round, and what must be kept of the draw."""
+        return self.sampler.draw(state, self.streams.get(Purpose.COHORT, round_))
 
     def record_draws(self, round_: int, state: State) -> None:
         """Bind the draws to the account before anybody is asked, so that no later run can forget one."""

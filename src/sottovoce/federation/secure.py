@@ -20,17 +20,13 @@ from typing import Final
 from sottovoce.core.errors import InputError, SecAggError
 from sottovoce.core.streams import Purpose, Seeds, Streams
 from sottovoce.federation.aggregate import Conversation, Spend, Total
-from sottovoce.federation.coding import Terms, WordCoding
+from sottovoce.federation.coding import Coding, Terms
 from sottovoce.federation.engine import Reply, Request
 from sottovoce.secagg import (
-    KeyedEntropy,
     Policy,
     Registrar,
-    RoundClient,
-    RoundMark,
     RoundServer,
     Session,
-    StandingClient,
     StandingServer,
     verifying_key,
 )
@@ -43,7 +39,7 @@ __all__ = [
     "announce",
     "downlink_hash",
     "read_announcement",
-    "session_client",
+    "signing_key",
 ]
 
 ANNOUNCING: Final = ("advertise", "enrol")  # phases whose request begins with a session's terms
@@ -72,7 +68,7 @@ class Registry(Mapping[int, bytes]):
 class Secure:
     """Run one secure-aggregation session a round, with fresh keys."""
 
-    coding: WordCoding
+    coding: Coding  # of integers, which can be masked
     policy: Policy  # the server's own copy; every client has one too
     registry: Registry
 
@@ -198,19 +194,11 @@ def read_announcement(payload: bytes, registry: Registry, policy: Policy) -> tup
     return policy.accept(packed, registry, downlink), down
 
 
-def session_client(
-    session: Session, client: int, streams: Streams, mark: RoundMark | None = None
-) -> RoundClient | StandingClient:
-    """Return a client's state machine; in a simulation its secrets come from its own streams."""
-    entropy = KeyedEntropy(streams.key(Purpose.MASK, session.round))
-    kind = RoundClient if session.key_life == "round" else StandingClient
-    return kind(session, client, _signing_key(streams), entropy, mark)
-
-
-def _signing_key(streams: Streams) -> bytes:
+def signing_key(streams: Streams) -> bytes:
+    """Return a simulated client's registered signing key."""
     return streams.key(Purpose.SETUP, 1)
 
 
 @lru_cache(maxsize=1 << 16)
 def _public_key(seeds: Seeds, client: int) -> bytes:
-    return verifying_key(_signing_key(seeds.client(client)))
+    return verifying_key(signing_key(seeds.client(client)))

@@ -1,4 +1,4 @@
-"""Act for clients, as the engine tells it."""
+"""Where clients and data live, on behalf of an engine."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from sottovoce.core.errors import RunError, SottovoceError
 from sottovoce.core.streams import Purpose, Seeds
 from sottovoce.core.vectors import Vector
 from sottovoce.data import Partition, balance
-from sottovoce.federation.client import Clients, read_setup
+from sottovoce.federation.behaviour import HONEST, Behaviour
+from sottovoce.federation.client import Knowledge, read_setup
 from sottovoce.federation.engine import Enrolment
+from sottovoce.federation.host import Host
 from sottovoce.federation.secure import Registry
 from sottovoce.federation.shared import Arrays
 from sottovoce.federation.sums import Fold
@@ -22,14 +24,14 @@ from sottovoce.federation.vote import Vote
 from sottovoce.models import LocalTraining, Network, Shard, make_trainer
 from sottovoce.schemes.base import Scheme
 
-__all__ = ["Blueprint", "Worker"]
+__all__ = ["Blueprint", "Outcome", "Worker"]
 
 Outcome = tuple[dict[int, int], dict[int, bytes], dict[int, str]]  # sizes, payloads, failures
 
 
 @dataclass(frozen=True)
 class Blueprint:
-    """Say what a worker needs to act for clients; all of it public but the records, which are shared memory."""
+    """What a worker needs to act for clients; all of it public but the records, which are shared memory."""
 
     network: Network
     training: LocalTraining
@@ -39,37 +41,36 @@ class Blueprint:
     balanced: bool
     seed: int
     mean_size: float | None
+    behaviour: Behaviour = HONEST
 
 
 class Worker:
-    """Answer the engine's calls; every public method is one."""
+    """The end of an engine that holds clients and data; every public method is a call of the engine."""
 
     def __init__(self, blueprint: Blueprint, arrays: Arrays) -> None:
         self._plan = blueprint
         self._arrays = arrays
         self._seeds = Seeds(blueprint.seed)
         self._trainer = make_trainer(blueprint.network, blueprint.training, blueprint.trainer, blueprint.device)
-        self._clients: Clients | None = None
+        self._host: Host | None = None
         self._sums: dict[int, Any] = {}
 
     def enrol(self, told: Enrolment) -> None:
         """Take in the set-up message."""
-        self._clients = Clients(
+        knowledge = Knowledge(
             scheme=read_setup(told.scheme, self._plan.network, told.setup),
-            trainer=told.scheme.voter(self._trainer) if isinstance(told.scheme, Vote) else self._trainer,
-            shard=self._shard,
             coding=told.coding,
-            seeds=self._seeds,
             registry=Registry(self._seeds, self._plan.partition.clients),
             private=told.private,
             mean_size=self._plan.mean_size,
             policy=None if told.policy is None else told.policy.bind(told.setup),
-            memory=told.memory,
         )
+        trainer = told.scheme.voter(self._trainer) if isinstance(told.scheme, Vote) else self._trainer
+        self._host = Host(knowledge, trainer, self._shard, self._seeds, told.memory, self._plan.behaviour)
 
     def hear(self, round_: int, phase: str, clients: list[int], payload: bytes) -> None:
         """Take in a round's opening, for the clients that are asked."""
-        self._enrolled().hear(round_, phase, clients, payload)
+        self.host.hear(round_, phase, clients, payload)
         self._sums.clear()
 
     def step(
@@ -78,7 +79,7 @@ class Worker:
         """Answer for clients; add payloads to this worker's sum if there is a fold, else yield them one by one."""
         sizes: dict[int, int] = {}
         failures: dict[int, str] = {}
-        for client, answer in self._enrolled().step(round_, phase, requests):
+        for client, answer in self.host.step(round_, phase, requests):
             if answer.reason is not None:
                 failures[client] = answer.reason
             elif fold is None:
@@ -137,9 +138,11 @@ class Worker:
         if self._plan.balanced:
             chosen = balance(y, self._seeds.client(client).get(Purpose.SETUP))
             records, y = records[chosen], y[chosen]
-        return Shard(self._arrays["x_train"][records], y)
+        return self._plan.behaviour.shard(client, Shard(self._arrays["x_train"][records], y))
 
-    def _enrolled(self) -> Clients:
-        if self._clients is None:
+    @property
+    def host(self) -> Host:
+        """Return the clients that this worker acts for."""
+        if self._host is None:
             raise RunError("clients were asked to act before they were set up")
-        return self._clients
+        return self._host

@@ -1,0 +1,135 @@
+"""Many clients in one process: openings are read once, training is batched, one update is held at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from sottovoce.core.errors import RunError, SottovoceError
+from sottovoce.core.streams import Seeds
+from sottovoce.federation.behaviour import HONEST, Behaviour
+from sottovoce.federation.client import TRAINING, Client, ClientState, Knowledge
+from sottovoce.models import Shard, Trainer
+from sottovoce.schemes.base import State, Task
+
+__all__ = ["Answer", "Host"]
+
+
+class Answer(NamedTuple):
+    """A client's payload, or the reason why there is none."""
+
+    payload: bytes
+    reason: str | None = None
+
+
+class _Pupil(NamedTuple):
+    """A client that is about to train."""
+
+    client: Client
+    payload: bytes
+    task: Task
+
+
+class Host:
+    """The clients that a process acts for.
+
+    States are kept while a round lasts; secrets and marks of secure sums also from round to round. What a scheme's
+    clients remember is the same for all of them, and so kept once.
+    """
+
+    def __init__(
+        self,
+        knowledge: Knowledge,
+        trainer: Trainer,
+        shard: Callable[[int], Shard],
+        seeds: Seeds,
+        memory: State,
+        behaviour: Behaviour = HONEST,
+    ) -> None:
+        self.knowledge = knowledge
+        self._trainer = trainer
+        self._shard = shard
+        self._seeds = seeds
+        self._memory = memory
+        self._behaviour = behaviour
+        self._asked: frozenset[int] = frozenset()  # who heard the round's opening
+        self._refusal: SottovoceError | None = None  # why the last opening was refused
+        self._states: dict[int, ClientState] = {}
+
+    def client(self, number: int) -> Client:
+        """Return one of the clients."""
+        return Client(
+            self.knowledge,
+            number,
+            self._seeds.client(number),
+            lambda: self._shard(number),
+            self._behaviour.trainer(number, self._trainer),
+            self._behaviour,
+        )
+
+    def hear(self, round_: int, phase: str, clients: Iterable[int], payload: bytes) -> None:
+        """Take in an opening, on behalf of the clients that are asked; nobody else can act on it."""
+        self._asked = frozenset(clients)
+        self._refusal = None
+        if not self.knowledge.opens(phase):
+            return
+        try:
+            heard = self.knowledge.read(round_, phase, payload, self._memory)
+        except SottovoceError as error:
+            self._refusal = error
+            return
+        if heard.task is not None:
+            self._memory = heard.task.memory
+        # Who is not asked forgets the last round too, and holds on to no model.
+        known = self._states.items() if self.knowledge.policy is not None else ()
+        self._states = {client: replace(state.hear(heard), heard=None) for client, state in known}
+        for client in self._asked:
+            self._states[client] = self._states.get(client, ClientState()).hear(heard)
+
+    def step(self, round_: int, phase: str, requests: Mapping[int, bytes]) -> Iterator[tuple[int, Answer]]:
+        """Answer a phase for some clients; yields one at a time, to bound memory."""
+        pupils: list[_Pupil] = []
+        for number, payload in requests.items():
+            client, state = self.client(number), self._states.get(number, ClientState())
+            try:
+                self._check(number, phase)
+                if phase in TRAINING:
+                    pupils.append(_Pupil(client, payload, client.task(round_, phase, state)))
+                    continue
+            except SottovoceError as error:
+                yield number, Answer(b"", str(error))
+                continue
+            yield number, self._attempt(number, client.go_on, phase, payload, state)
+        for _, together in groupby(pupils, lambda pupil: (id(pupil.task), id(pupil.client.trainer))):
+            yield from self._train(round_, phase, list(together))
+
+    def _train(self, round_: int, phase: str, pupils: list[_Pupil]) -> Iterator[tuple[int, Answer]]:
+        """Train clients with the same task together, and send each update as soon as it is there."""
+        task, trainer = pupils[0].task, pupils[0].client.trainer
+        shards = [pupil.client.shard() for pupil in pupils]
+        rngs = [pupil.client.batches(round_) for pupil in pupils]
+        updates = trainer.updates(task.params, shards, rngs, self.knowledge.scheme.trainable(task.seed))
+        for pupil, shard in zip(pupils, shards, strict=True):
+            number = pupil.client.number
+            state = self._states[number]
+            # The update gets no name here, which would hold it while the next is made.
+            yield (
+                number,
+                self._attempt(number, pupil.client.send, phase, pupil.payload, len(shard.y), next(updates), state),
+            )
+
+    def _check(self, number: int, phase: str) -> None:
+        if number not in self._asked:
+            raise RunError(f"client {number} was not asked in this round")
+        if self._refusal is not None and self.knowledge.opens(phase):
+            raise self._refusal
+
+    def _attempt(self, number: int, act: Callable[..., tuple[bytes, ClientState]], *arguments: Any) -> Answer:
+        """Act for a client; an error is that client's own and stops nobody else."""
+        try:
+            payload, self._states[number] = act(*arguments)
+        except SottovoceError as error:
+            return Answer(b"", str(error))
+        return Answer(payload)

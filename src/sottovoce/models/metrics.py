@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError
 
-__all__ = ["evaluate"]
+__all__ = ["answered", "evaluate"]
 
 
 def evaluate(scores: NDArray[np.floating], y: NDArray[Any], binary: bool) -> dict[str, float]:
@@ -22,17 +22,23 @@ def evaluate(scores: NDArray[np.floating], y: NDArray[Any], binary: bool) -> dic
     >>> evaluate(np.array([[2.0, 0.0], [0.0, 0.0]]), np.array([0, 1]), binary=False)["accuracy"]
     0.5
     """
+    correct = answered(scores, y, binary)
+    logits, wanted = np.asarray(scores, np.float64), np.asarray(y, np.int64)
+    healthy = bool(np.isfinite(logits).all())
+    metrics = {"accuracy": float(correct.mean()), "loss": _loss(logits, wanted, binary) if healthy else math.nan}
+    if binary:
+        metrics |= _binary_metrics(logits, wanted, correct, healthy)
+    return metrics
+
+
+def answered(scores: NDArray[np.floating], y: NDArray[Any], binary: bool) -> NDArray[np.bool_]:
+    """Tell of each record whether its class was found; a score that is not finite finds nothing."""
     logits, wanted = np.asarray(scores, np.float64), np.asarray(y, np.int64)
     if len(wanted) == 0 or logits.shape[0] != len(wanted) or logits.ndim != (1 if binary else 2):
         raise InputError(f"scores of shape {logits.shape} do not fit {len(wanted)} labels")
     finite = np.isfinite(logits).reshape(len(logits), -1).all(1)
     guesses = logits > 0 if binary else logits.argmax(1)
-    correct = (guesses == wanted) & finite
-    healthy = bool(finite.all())
-    metrics = {"accuracy": float(correct.mean()), "loss": _loss(logits, wanted, binary) if healthy else math.nan}
-    if binary:
-        metrics |= _binary_metrics(logits, wanted, correct, healthy)
-    return metrics
+    return np.asarray((guesses == wanted) & finite)
 
 
 def _binary_metrics(

@@ -77,7 +77,27 @@ class Experiment(Table):
             raise ValueError(f"{scheme.name} needs every client in every round; remove [cohort] cap")
         if self.aggregation.weighting == "records" and not scheme.linear:  # an encoded update forgets its scale
             raise ValueError(f"{scheme.name} counts every client the same; remove [aggregation] weighting")
+        self._check_server(scheme)
         self._check_privacy(scheme)
+
+    def _check_server(self, scheme: Scheme) -> None:
+        table, key = self.server, f'[server] optimizer = "{self.server.optimizer}"'
+        own = {"sgd": ["momentum"], "adagrad": ["beta1", "tau"]}.get(table.optimizer, ["beta1", "beta2", "tau"])
+        for other in ("momentum", "beta1", "beta2", "tau"):
+            if other not in own and getattr(table, other) != ServerTable.model_fields[other].default:
+                raise ValueError(f"{key} does nothing with {other}; remove it (this optimizer has {', '.join(own)})")
+        if table.optimizer == "sgd":
+            return
+        if scheme.form == "signs":
+            raise ValueError(
+                f"{key} adapts to the size of each step, but {scheme.name} sends signs, and all its steps have one "
+                'size, server_lr; use optimizer = "sgd"'
+            )
+        if scheme.everyone:
+            raise ValueError(
+                f"{key} moves the model on the server alone, but the clients of {scheme.name} follow it by themselves; "
+                'use optimizer = "sgd"'
+            )
 
     def _check_key_life(self) -> None:
         if self.secure != "real" or self.aggregation.key_life == "round":

@@ -68,6 +68,7 @@ class Parts:
             client_lr=client.client_lr,
             optimizer=client.optimizer,
             momentum=client.momentum,
+            prox=client.prox,
         )
 
     def blueprint(self) -> Blueprint:

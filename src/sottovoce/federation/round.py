@@ -130,6 +130,8 @@ def server_round(server: Server, state: State, round_: int) -> Generator[Request
         return RoundResult(state, len(cohort), total)
     average, kept = server.step.step(mean(total.values, server.cohort.expected), state, round_)
     decoded = scheme.decode(average, state, seed, server.streams.get(Purpose.DECODE, round_))
+    params, moments = server.step.adapt(state["params"], decoded["params"], state, round_)
+    decoded, kept = {**decoded, "params": params}, kept | moments
     if not np.isfinite(np.sum(decoded["params"], dtype=np.float64)):
         raise RunError(f"round {round_}: the model is no longer finite; lower client_lr or server_lr")
     kept |= server.step.follow(decoded["params"], state, round_)

@@ -51,6 +51,8 @@ def unsupported(network: Network, training: LocalTraining) -> str | None:
         return f"the fast trainer knows plain SGD, not optimizer {training.optimizer!r}"
     if training.momentum:
         return f"the fast trainer knows plain SGD, not momentum {training.momentum:g}"
+    if training.prox:
+        return f"the fast trainer knows plain SGD, not prox {training.prox:g}"
     try:
         layers_of(network)
     except InputError as error:

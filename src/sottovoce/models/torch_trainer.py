@@ -18,6 +18,7 @@ from sottovoce.core.vectors import Vector
 from sottovoce.models.base import Model
 from sottovoce.models.module import TorchNetwork
 from sottovoce.models.network import Network
+from sottovoce.models.proximal import proximal_gradient
 from sottovoce.models.torch_layers import LayersProgram
 from sottovoce.models.torch_module import ModuleProgram
 from sottovoce.models.torch_program import Program
@@ -64,7 +65,7 @@ class TorchTrainer:
         moving = None if trainable is None else self._indices(trainable)
         for shard, rng in zip(shards, rngs, strict=True):
             self._params.copy_(start)
-            step = self._optimiser()
+            step = self._optimiser(start)
             with self._program.drawing(rng):
                 for batch in batches(self._count(shard), self.training, rng):
                     step(Shard(shard.x[batch], shard.y[batch]), rng)
@@ -101,26 +102,38 @@ class TorchTrainer:
             return ModuleProgram(network, self._params, self._gradient)
         raise InputError(f"torch trains a Network or a TorchNetwork, got {type(network).__name__}")
 
-    def _optimiser(self) -> _Step:
+    def _optimiser(self, start: Tensor) -> _Step:
         """Return a function that trains on one batch, with the state of a fresh optimiser inside."""
         if self.training.optimizer == "adam":
-            return self._adam()
-        return self._momentum() if self.training.momentum else self._plain_step
+            return self._adam(start)
+        if self.training.momentum:
+            return self._momentum(start)
+        return self._proximal(start) if self.training.prox else self._plain_step
+
+    def _proximal(self, start: Tensor) -> _Step:
+        """Return plain SGD with FedProx's term beside the loss, whose own step need not become a flat gradient."""
+
+        def step(batch: Shard, rng: Generator) -> None:
+            pull = proximal_gradient(self._params, start, self.training.prox)  # at the old weights, like the loss
+            self._plain_step(batch, rng)
+            self._params.add_(pull, alpha=-self.training.client_lr)
+
+        return step
 
     def _plain_step(self, batch: Shard, rng: Generator) -> None:
         self._program.descend(batch, float(self.training.client_lr), rng)
 
-    def _momentum(self) -> _Step:
+    def _momentum(self, start: Tensor) -> _Step:
         velocity = torch.zeros_like(self._params)
 
         def step(batch: Shard, rng: Generator) -> None:
-            self._program.differentiate(batch, rng)
+            self._slope(batch, rng, start)
             velocity.mul_(self.training.momentum).add_(self._gradient)
             self._params.add_(velocity, alpha=-self.training.client_lr)
 
         return step
 
-    def _adam(self) -> _Step:
+    def _adam(self, start: Tensor) -> _Step:
         mean, square = torch.zeros_like(self._params), torch.zeros_like(self._params)
         scale = torch.empty_like(self._params)
         steps = 0
@@ -128,13 +141,19 @@ class TorchTrainer:
         def step(batch: Shard, rng: Generator) -> None:
             nonlocal steps
             steps += 1
-            self._program.differentiate(batch, rng)
+            self._slope(batch, rng, start)
             mean.lerp_(self._gradient, 1 - _BETA1)
             square.mul_(_BETA2).addcmul_(self._gradient, self._gradient, value=1 - _BETA2)
             torch.sqrt(square, out=scale).div_(math.sqrt(1 - _BETA2**steps)).add_(_TINY)
             self._params.addcdiv_(mean, scale, value=-self.training.client_lr / (1 - _BETA1**steps))
 
         return step
+
+    def _slope(self, batch: Shard, rng: Generator, start: Tensor) -> None:
+        """Fill the flat gradient buffer with what an optimiser follows: the loss, and FedProx's term if it is on."""
+        self._program.differentiate(batch, rng)
+        if self.training.prox:
+            self._gradient.add_(proximal_gradient(self._params, start, self.training.prox))
 
     def _count(self, shard: Shard) -> int:
         if len(shard.x) == 0 or len(shard.x) != len(shard.y):

@@ -33,6 +33,7 @@ class LocalTraining:
     client_lr: float = 0.215
     optimizer: Literal["sgd", "adam"] = "sgd"
     momentum: float = 0.0
+    prox: float = 0.0  # mu of FedProx; 0: off
 
     def __post_init__(self) -> None:
         in_range("local_steps", self.local_steps, low=1)
@@ -43,6 +44,12 @@ class LocalTraining:
         in_range("momentum", self.momentum, low=0, high=1, open_high=True)
         if self.momentum and self.optimizer != "sgd":
             raise InputError(f"momentum is for optimizer 'sgd', got {self.momentum:g} with {self.optimizer!r}; use 0")
+        in_range("prox", self.prox, low=0, open_high=True)
+        if self.optimizer == "sgd" and self.prox * self.client_lr >= 2:
+            raise InputError(
+                f"prox * client_lr must be below 2, or each step throws a client further past the round's model, got "
+                f"{self.prox:g} * {self.client_lr:g}; lower one of them"
+            )
 
 
 class Trainer(Protocol):

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.core.streams import Seeds
 from sottovoce.federation.adaptive import DEFAULTS, Adaptive
+from sottovoce.federation.aggregate import Direct
 from sottovoce.federation.coding import Clear
 from sottovoce.federation.cohort import Cohort
 from sottovoce.federation.optimise import ServerStep
-from sottovoce.federation.round import Direct, Server, server_round
+from sottovoce.federation.round import Server, server_round
 from sottovoce.schemes import make
 from sottovoce.schemes.base import State
 from tests.federation.driven import drive, sending

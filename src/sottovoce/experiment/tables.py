@@ -265,7 +265,7 @@ class ServerTable(Table):
         0.0,
         ge=0,
         lt=1,
-        description='For optimizer = "sgd": weight of the earlier rounds in the step of the server. 0.9 often speeds up '
+        description='For optimizer = "sgd": weight of the earlier rounds in the server\'s step. 0.9 often speeds up '
         "training; 0 is none.",
     )
     lr: float = Field(

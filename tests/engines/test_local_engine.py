@@ -17,7 +17,8 @@ from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.plan import plan
 from sottovoce.experiment.run import run
 from sottovoce.federation.local import LocalEngine
-from tests.engines.checks import Hosted, Played, engine_checks, few, play
+from sottovoce.testing import engine_checks
+from sottovoce.testing.twin import Hosted, Played, few, play
 
 REAL = {"secure": "real"}
 SESSION = {"secure": "real", "key_life": "session"}

@@ -15,7 +15,7 @@ import pytest
 import sottovoce
 from sottovoce.experiment import run as running
 from sottovoce.experiment.parts import Parts
-from tests.engines.checks import Hosted, few
+from sottovoce.testing.twin import Hosted, few
 
 SRC = Path(sottovoce.__file__).parent
 DOCS = Path(__file__).parents[2] / "docs" / "architecture.md"

@@ -20,7 +20,7 @@ from sottovoce.experiment.records import OPERATOR_ONLY
 from sottovoce.experiment.run import _no_patience_left, run
 from sottovoce.federation.local import LocalEngine
 from sottovoce.privacy import PrivacyPlan
-from tests.engines.checks import few
+from sottovoce.testing.twin import few
 from tests.experiment.small import small
 
 PRIVACY = {"noise_multiplier": 2.0, "delta": 1e-2, "clip_norm": 0.5, "accountant": "rdp"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,22 +18,6 @@ Answer = Callable[[Request, int], bytes]
 
 class GoneError(Exception):
     """Raised in place of an answer by a client that left."""
-
-
-@dataclass
-class Book:
-    """An account that keeps the rounds it was charged for, and calls `charge` at each."""
-
-    charge_: Callable[[int], None] = lambda round_: None
-    charged: list[int] = field(default_factory=list)
-    draws: dict[int, str] = field(default_factory=dict)
-
-    def drawn(self, round_: int, commitment: str) -> None:
-        self.draws[round_] = commitment
-
-    def charge(self, round_: int) -> None:
-        self.charge_(round_)
-        self.charged.append(round_)
 
 
 def drive(conversation: Generator[Request, Reply, Result], answer: Answer) -> Result:

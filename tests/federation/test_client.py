@@ -21,8 +21,7 @@ from sottovoce.federation.local import LocalEngine
 from sottovoce.federation.round import server_round
 from sottovoce.federation.worker import Worker
 from sottovoce.models import Shard, Trainer
-from tests.engines.checks import Hand, few
-from tests.federation.driven import Book
+from sottovoce.testing.twin import Book, Hand, few
 
 SECURE: dict[str, dict[str, Any]] = {
     "plain": {"secure": "none"},

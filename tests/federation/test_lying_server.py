@@ -22,8 +22,7 @@ from sottovoce.federation.round import server_round
 from sottovoce.federation.secure import Secure, Standing, announce, downlink_hash, signing_key
 from sottovoce.federation.worker import Worker
 from sottovoce.secagg import messages
-from tests.engines.checks import Hand, few
-from tests.federation.driven import Book
+from sottovoce.testing.twin import Book, Hand, few
 
 REAL: dict[str, dict[str, Any]] = {
     "round": {"secure": "real"},

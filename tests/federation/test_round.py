@@ -19,7 +19,8 @@ from sottovoce.federation.optimise import ServerStep
 from sottovoce.federation.round import RoundResult, Server, draws_commitment, server_round
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.schemes import make
-from tests.federation.driven import Book, GoneError, constant, drive, sending
+from sottovoce.testing.twin import Book
+from tests.federation.driven import GoneError, constant, drive, sending
 
 DIM = 8
 CLIENTS = 20

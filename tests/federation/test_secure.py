@@ -19,7 +19,8 @@ from sottovoce.federation.engine import Reply
 from sottovoce.federation.round import server_round
 from sottovoce.federation.secure import Registry, Secure, announce, read_announcement
 from sottovoce.secagg import PHASES
-from tests.engines.checks import Hand, Played, aggregator_checks, few, play, same
+from sottovoce.testing import aggregator_checks
+from sottovoce.testing.twin import Hand, Played, few, play, same
 
 SCHEMES = ("fl-std", "fl-sign", "fl-cs", "fl-top", "fl-rnd", "fl-freq", "fl-basic")
 REAL: dict[str, dict[str, Any]] = {

@@ -19,7 +19,8 @@ from sottovoce.federation.vote import VOTE, Vote, hold_vote
 from sottovoce.models import LocalTraining, Shard
 from sottovoce.privacy.plan.vote import vote_plan
 from sottovoce.schemes import importance
-from tests.federation.driven import Book, GoneError, drive, sending
+from sottovoce.testing.twin import Book
+from tests.federation.driven import GoneError, drive, sending
 
 DIM, KEPT, CLIENTS = 12, 3, 40
 START = np.zeros(DIM, np.float32)

@@ -17,7 +17,7 @@ from numpy.random import Generator
 from sottovoce.core.errors import InputError
 from sottovoce.core.vectors import Vector
 from sottovoce.schemes import Message, Scheme, State, Task, known, make
-from sottovoce.schemes.checks import CHECKS, Trial, prepare, scheme_checks
+from sottovoce.testing.schemes import CHECKS, Trial, prepare, scheme_checks
 
 PAGE = Path(__file__).parents[2] / "docs" / "add-a-scheme.md"
 

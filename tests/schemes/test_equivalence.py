@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from sottovoce.core import wire
 from sottovoce.schemes import Scheme, make
-from sottovoce.schemes.checks import prepare
+from sottovoce.testing.schemes import prepare
 
 PAPER = 1_663_370
 SUBSETS = ["fl-top", "fl-top-bis", "fl-rnd", "fl-basic", "fl-bas-2", "fl-bas-3", "fl-bas-4"]

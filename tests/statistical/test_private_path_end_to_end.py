@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import chi2
-from tests.federation.driven import Book, GoneError, drive, sending
+from tests.federation.driven import GoneError, drive, sending
 
 from sottovoce.core.streams import Purpose, Seeds, Streams
 from sottovoce.federation.aggregate import Direct
@@ -28,6 +28,7 @@ from sottovoce.privacy import PrivacyPlan
 from sottovoce.privacy.plan.vote import vote_plan
 from sottovoce.schemes import Scheme, make
 from sottovoce.schemes.packed_signs import expand
+from sottovoce.testing.twin import Book
 
 FALSE_ALARM = 1e-6
 DIM = 20_000

@@ -1,6 +1,6 @@
 """Check what every scheme promises; its author calls `scheme_checks` in a test of their own.
 
-    from sottovoce.schemes.checks import scheme_checks
+    from sottovoce.testing import scheme_checks
 
     def test_my_scheme_keeps_the_contract():
         scheme_checks(MyScheme(every=3))

@@ -205,3 +205,16 @@ def test_next_to_no_noise_costs_a_fortune_and_not_the_memory(sample_rate: float)
 
 def test_a_single_round_may_cost_nothing_when_delta_covers_the_chance_to_be_drawn() -> None:
     assert calculate(sample_rate=1e-6, rounds=1, delta=1e-5, epsilon=0.01)["epsilon"] == 0
+
+
+@pytest.mark.parametrize(("accountant", "noise", "cap"), [("moments", 0.8, 166), ("rdp", 0.8, 164), ("rdp", 3.0, 150)])
+def test_what_a_cut_takes_from_delta_is_reckoned_until_it_settles(accountant: str, noise: float, cap: int) -> None:
+    """The epsilon that is quoted was priced at no more of delta than the cut, at that epsilon, leaves."""
+    event = Event(noise_multiplier=noise, sample_rate=1 / 60, rounds=200, cohort_cap=cap, clients=6000)
+
+    value = accounts.epsilon([event], delta=1e-5, accountant=accountant)
+
+    left = 1e-5 - (1 + math.exp(value)) * accounts.truncation_slack(event)
+    assert left > 0
+    uncut = Event(noise_multiplier=noise, sample_rate=1 / 60, rounds=200)
+    assert accounts.epsilon([uncut], delta=left, accountant=accountant) <= value * (1 + 1e-12)

@@ -33,6 +33,7 @@ MOMENT_ORDERS: Final = range(1, 33)
 CURVE_VALUES: Final = 500  # epsilons that are reckoned one by one
 MIN_NOISE: Final = 1e-2
 MAX_NOISE: Final = 1e5
+SETTLING: Final = 200  # times that delta is reckoned anew, until what is taken from it changes no more
 NEGLIGIBLE: Final = 1e-3  # of delta: a rarer truncation is charged to delta, a likelier one by its own distribution
 
 
@@ -185,21 +186,22 @@ def _at_slack(events: Sequence[Event], delta: float, accountant: str, price: Cal
     if eta == 0:
         return price(delta, False)
     left = delta
-    for _ in range(4):
+    for _ in range(SETTLING):
         value = price(left, False)
         worst = max(value) if isinstance(value, list) else value
         taken = (1 + math.exp(min(worst, 700.0))) * eta
         if taken > NEGLIGIBLE * delta and accountant == "pld":
             return price(delta, True)
         if taken >= delta:
-            raise PrivacyError(
-                f"cohort_cap is too low for the {accountant} accountant: cutting a cohort has probability {eta:.2g} "
-                f"over all rounds, which uses up delta {delta:g}; raise cohort_cap or use the pld accountant"
-            )
+            break
         if delta - taken >= left:
             return value
         left = (delta - taken) * (1 - 1e-9)
-    return value
+    # What is left of delta never settled above zero: no value was priced at a delta that it leaves.
+    raise PrivacyError(
+        f"cohort_cap is too low for the {accountant} accountant: cutting a cohort has probability {eta:.2g} "
+        f"over all rounds, which uses up delta {delta:g}; raise cohort_cap or use the pld accountant"
+    )
 
 
 def _epsilon(events: tuple[Event, ...], accountant: Accountant, steps: int, delta: float, exact: bool) -> float:

@@ -207,7 +207,7 @@ def test_a_single_round_may_cost_nothing_when_delta_covers_the_chance_to_be_draw
     assert calculate(sample_rate=1e-6, rounds=1, delta=1e-5, epsilon=0.01)["epsilon"] == 0
 
 
-@pytest.mark.parametrize(("accountant", "noise", "cap"), [("moments", 0.8, 166), ("rdp", 0.8, 164), ("rdp", 3.0, 150)])
+@pytest.mark.parametrize(("accountant", "noise", "cap"), [("moments", 0.8, 167), ("rdp", 0.8, 165), ("rdp", 1.2244, 161)])
 def test_what_a_cut_takes_from_delta_is_reckoned_until_it_settles(accountant: str, noise: float, cap: int) -> None:
     """The epsilon that is quoted was priced at no more of delta than the cut, at that epsilon, leaves."""
     event = Event(noise_multiplier=noise, sample_rate=1 / 60, rounds=200, cohort_cap=cap, clients=6000)
@@ -218,3 +218,11 @@ def test_what_a_cut_takes_from_delta_is_reckoned_until_it_settles(accountant: st
     assert left > 0
     uncut = Event(noise_multiplier=noise, sample_rate=1 / 60, rounds=200)
     assert accounts.epsilon([uncut], delta=left, accountant=accountant) <= value * (1 + 1e-12)
+
+
+def test_a_cut_that_leaves_nothing_of_delta_at_its_own_epsilon_is_refused() -> None:
+    """What is taken grows with epsilon, and epsilon with what is taken: here they chase each other beyond delta."""
+    event = Event(noise_multiplier=0.8, sample_rate=1 / 60, rounds=200, cohort_cap=166, clients=6000)
+
+    with pytest.raises(PrivacyError, match="cohort_cap is too low for the moments accountant"):
+        accounts.epsilon([event], delta=1e-5, accountant="moments")

@@ -23,7 +23,7 @@ class Event:
     `cohort_cap` and `clients` say that Poisson cohorts above the cap are cut down to a uniformly random subset of
     that size (truncated Poisson); without them the cohort is whatever was drawn. `floor_slack` is what all these rounds
     take from delta because cohorts below a floor are sent home. `rounding` is the share s^2 / (z R)^2 by which the
-    variance exceeds (z R)^2 on the integer grid.
+    variance exceeds (z R)^2 on the integer grid, and `lattice` the distance of one round from the rounded Gaussian.
     """
 
     noise_multiplier: float
@@ -34,6 +34,7 @@ class Event:
     clients: int | None = None
     floor_slack: float = 0.0
     rounding: float = 0.0
+    lattice: float = 0.0
 
     def __post_init__(self) -> None:
         in_range("noise_multiplier", self.noise_multiplier, low=0, open_low=True, high=1e6)

@@ -32,6 +32,7 @@ from sottovoce.privacy.plan.solver import (
     accounted_delta,
     affordable_rounds,
     against,
+    check_target,
     cohort_cap,
     cohort_floor,
     events_of,
@@ -100,19 +101,19 @@ class PrivacyPlan:
         epsilon = accounts.epsilon(events, delta=accounted_delta(request), accountant=request.accountant)
         most = participations(request, rounds, epsilon)
         grid = request_grid(request, shares, noise, rounds, epsilon, most)
-        events = events_of(request, shares, noise, rounds, rounding=_rounding(grid, noise))
-        known: dict[str, Any] = {"most": most, "slack": 0.0 if grid is None else grid.slack}
+        events = events_of(request, shares, noise, rounds, **_grid_costs(grid, noise))
         solved: dict[str, Any] = {
             "request": request,
             "noise_multiplier": noise,
             "epsilon": epsilon,
-            "epsilon_server": against(request, events, part=shares.server_part, **known),
-            "epsilon_member": against(request, events, part=shares.member_part, **known),
+            "epsilon_server": against(request, events, most=most, part=shares.server_part),
+            "epsilon_member": against(request, events, most=most, part=shares.member_part),
             "rounds": rounds,
             "max_participations": most,
             "shares": shares,
             "grid": grid,
         }
+        check_target(request, solved["epsilon_server"])
         plan = cls(**solved, seal=_seal(solved))
         plan.stddev()  # refuses a count that would spend the round's budget
         return plan
@@ -285,8 +286,8 @@ class PrivacyPlan:
     def events(self, rounds: int | None = None) -> list[Event]:
         """Return the accounting events of the first `rounds` rounds, with what was spent before."""
         count = self.rounds if rounds is None else rounds
-        rounding = _rounding(self.grid, self.noise_multiplier)
-        return events_of(self.request, self.shares, self.noise_multiplier, count, rounding=rounding)
+        costs = _grid_costs(self.grid, self.noise_multiplier)
+        return events_of(self.request, self.shares, self.noise_multiplier, count, **costs)
 
     def epsilon_after(self, rounds: int) -> float:
         """Return epsilon after some of the rounds."""
@@ -307,9 +308,7 @@ class PrivacyPlan:
     @cached_property
     def epsilon_if_a_third_colludes(self) -> float:
         """Return what `epsilon_server` would be if a third of every cohort told the server its noise."""
-        slack = 0.0 if self.grid is None else self.grid.slack
-        part = self.shares.third_part
-        return against(self.request, self.events(), most=self.max_participations, part=part, slack=slack)
+        return against(self.request, self.events(), most=self.max_participations, part=self.shares.third_part)
 
     @cached_property
     def _curve(self) -> list[float]:
@@ -344,9 +343,9 @@ class PrivacyPlan:
             raise PrivacyError("noise in a deployment must come from the operating system, not from a seed")
 
 
-def _rounding(grid: NoiseGrid | None, noise: float) -> float:
-    """Return s^2 / (z R)^2, by how much the rounding widens the variance; floats are not rounded."""
-    return 0.0 if grid is None else (ROUNDING / (noise * grid.radius)) ** 2
+def _grid_costs(grid: NoiseGrid | None, noise: float) -> dict[str, float]:
+    """Return s^2 / (z R)^2, by how much the rounding widens the variance, and the lattice's distance; floats: none."""
+    return {} if grid is None else {"rounding": (ROUNDING / (noise * grid.radius)) ** 2, "lattice": grid.slack}
 
 
 def _seal(parts: dict[str, Any]) -> str:

@@ -20,6 +20,7 @@ __all__ = [
     "accounted_delta",
     "affordable_rounds",
     "against",
+    "check_target",
     "cohort_cap",
     "cohort_floor",
     "events_of",
@@ -42,9 +43,12 @@ def accounted_delta(request: PrivacyRequest) -> float:
 
 
 def events_of(
-    request: PrivacyRequest, shares: Shares, noise: float, rounds: int, *, rounding: float = 0.0
+    request: PrivacyRequest, shares: Shares, noise: float, rounds: int, *, rounding: float = 0.0, lattice: float = 0.0
 ) -> list[Event]:
-    """Return what a run releases: what was spent before, and its rounds; `rounding` is the grid's, once it is known."""
+    """Return what a run releases: what was spent before, and its rounds.
+
+    `rounding` and `lattice` are the grid's, once it is known.
+    """
     capped = request.sampling == "poisson" and shares.cap < request.clients
     event = Event(
         noise_multiplier=noise,
@@ -55,6 +59,7 @@ def events_of(
         clients=request.clients if capped else None,
         floor_slack=_floor_slack(request, shares.cap, shares.floor, rounds),
         rounding=rounding,
+        lattice=lattice,
     )
     return [*request.spent, event]
 
@@ -206,28 +211,37 @@ def affordable_rounds(request: PrivacyRequest, shares: Shares, noise: float) -> 
     return low
 
 
-def against(request: PrivacyRequest, events: list[Event], *, most: int, part: float, slack: float) -> float:
+def against(request: PrivacyRequest, events: list[Event], *, most: int, part: float) -> float:
     """Return epsilon against somebody who knows whom the server sampled, and all of the noise but `part` of V.
 
-    `slack` is the lattice's distance in one round. What it and the floor cost is taken from delta; infinity where they
-    leave nothing of it, or where no noise is unknown.
+    What the lattice and the floor of each event cost is taken from delta; infinity where they leave nothing of it, or
+    where no noise is unknown.
     """
     [*before, own] = events
     releases = [*_releases(before, part), (own.left(part), most)]
     if min(noise for noise, _ in releases) <= 0:
         return math.inf
-    rounds = sum(event.rounds for event in events)
+    slack = sum(event.rounds * event.lattice for event in events)
     spare = accounted_delta(request) - sum(event.floor_slack for event in events)
     left = spare
     for _ in range(20):
         if left <= 0:
             return math.inf
         value = accounts.epsilon_server(releases, delta=left, accountant=request.accountant)
-        now = spare - (1 + math.exp(min(700.0, value))) * rounds * slack
+        now = spare - (1 + math.exp(min(700.0, value))) * slack
         if now >= left:
             return value
         left = now * (1 - 1e-9)
     return math.inf
+
+
+def check_target(request: PrivacyRequest, epsilon_server: float) -> None:
+    """Raise if the solved plan misses `epsilon_server`, because no grid was fine enough for it."""
+    if request.epsilon_server is not None and epsilon_server > request.epsilon_server:
+        raise PrivacyError(
+            f"epsilon_server {request.epsilon_server:g} is out of reach: the noise's distance from a Gaussian leaves "
+            f"{epsilon_server:.6g}; ask for a smaller one"
+        )
 
 
 def _releases(events: list[Event], part: float) -> list[tuple[float, int]]:
@@ -250,7 +264,8 @@ def request_grid(
     length = request.length + extra
     slack = min(1e-18, 0.1 * RESERVE * request.delta / (rounds * (1 + math.exp(min(700.0, epsilon)))))
     events = events_of(request, shares, noise, rounds, rounding=(ROUNDING / COARSEST) ** 2)
-    server = against(request, events, most=most, part=2 / 3, slack=0.0)
+    server = against(request, events, most=most, part=2 / 3)
+    server = max(server, request.epsilon_server or 0.0)  # a target is kept at any threshold
     finer = RARE_SLACK * request.delta / (rounds * (1 + math.exp(min(700.0, server))))
     if finer > length * shares.cap * 2.0**-117:
         slack = min(slack, finer)

@@ -60,3 +60,25 @@ def test_on_80_columns_a_long_name_is_folded_and_nothing_is_cut(monkeypatch: pyt
     assert "round 100/100 accuracy 0.9582 36.8 MB up done" in drawn
     assert "…" not in drawn
     assert "".join(line[:24].split("━")[0].strip() for line in drawn.splitlines()) == name
+
+
+def test_progress_of_a_private_run_shows_nothing_that_tells_the_size_of_a_cohort(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Two cohorts, of 18 and of 9 clients, look the same."""
+    shown = []
+    for clients in (18, 9):
+        lines = Lines(named=False)
+        lines.start("a", 2)
+        told = {"cohort": clients, "bytes_up": 451 * clients, "bytes_down": 1296 * clients, "epsilon": 0.5}
+        lines.show(
+            "a", {"round": 1, **told, "aborted": True, "reason": f"{clients} messages", "failures": {"3": "left"}}
+        )
+        lines.show("a", {"round": 2, **told, "accuracy": 0.5, "failures": dict.fromkeys("ab", "left")})
+        shown.append(capsys.readouterr().err)
+
+    assert shown[0] == shown[1]
+    assert shown[0].splitlines() == [
+        "round 1 of 2: aborted, operator.jsonl says why",
+        "round 2 of 2: accuracy 0.5000",
+    ]

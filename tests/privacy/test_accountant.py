@@ -207,7 +207,9 @@ def test_a_single_round_may_cost_nothing_when_delta_covers_the_chance_to_be_draw
     assert calculate(sample_rate=1e-6, rounds=1, delta=1e-5, epsilon=0.01)["epsilon"] == 0
 
 
-@pytest.mark.parametrize(("accountant", "noise", "cap"), [("moments", 0.8, 167), ("rdp", 0.8, 165), ("rdp", 1.2244, 161)])
+@pytest.mark.parametrize(
+    ("accountant", "noise", "cap"), [("moments", 0.8, 167), ("rdp", 0.8, 165), ("rdp", 1.2244, 161)]
+)
 def test_what_a_cut_takes_from_delta_is_reckoned_until_it_settles(accountant: str, noise: float, cap: int) -> None:
     """The epsilon that is quoted was priced at no more of delta than the cut, at that epsilon, leaves."""
     event = Event(noise_multiplier=noise, sample_rate=1 / 60, rounds=200, cohort_cap=cap, clients=6000)

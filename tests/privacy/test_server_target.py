@@ -39,8 +39,7 @@ def test_the_lattice_of_what_was_spent_before_is_taken_from_the_servers_delta() 
     spent = Event(noise_multiplier=2.0, sample_rate=1 / 60, rounds=1)
     keys = {**TARGET, "noise_multiplier": 1.2244, "threshold": 2 / 3}
     exact, coarse = (
-        PrivacyPlan.solve(**keys, spent=(replace(spent, lattice=distance),)).epsilon_server
-        for distance in (0.0, 1e-15)
+        PrivacyPlan.solve(**keys, spent=(replace(spent, lattice=distance),)).epsilon_server for distance in (0.0, 1e-15)
     )
 
     assert exact < coarse

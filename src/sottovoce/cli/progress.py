@@ -47,12 +47,17 @@ class Clock:
 
 
 class Tally:
-    """Numbers that the progress of one run shows."""
+    """Numbers that the progress of one run shows.
+
+    Of a private run that is nothing from which the size of a cohort could be computed: what a terminal shows ends up
+    in logs. Real bytes and failures are in `operator.jsonl`.
+    """
 
     def __init__(self, rounds: int) -> None:
         self.rounds = rounds
         self.round = 0
         self.accuracy: float | None = None
+        self.private = False
         self.bytes_up = 0
         self.bytes_down = 0
         self.left: float | None = None
@@ -62,10 +67,14 @@ class Tally:
     def take(self, record: Record) -> None:
         """Take in one round."""
         self.round = int(record["round"])
-        self.bytes_up += int(record.get("bytes_up") or 0)
-        self.bytes_down += int(record.get("bytes_down") or 0)
+        self.private = record.get("epsilon") is not None
         self.accuracy = record.get("accuracy", self.accuracy)
         self.left = self._clock.tick(record)
+        if self.private:
+            self.trouble = "aborted, operator.jsonl says why" if record.get("aborted") else ""
+            return
+        self.bytes_up += int(record.get("bytes_up") or 0)
+        self.bytes_down += int(record.get("bytes_down") or 0)
         failures = len(record.get("failures") or ())
         self.trouble = str(
             record.get("reason") or (f"{failures} client{'s' * (failures > 1)} failed" if failures else "")
@@ -142,7 +151,8 @@ class Lines:
         if "accuracy" not in record and not tally.trouble:
             return
         parts = [f"accuracy {decimal(record['accuracy'])}"] if "accuracy" in record else []
-        parts += [f"{human_bytes(tally.bytes_up)} up", f"{human_bytes(tally.bytes_down)} down"]
+        if not tally.private:
+            parts += [f"{human_bytes(tally.bytes_up)} up", f"{human_bytes(tally.bytes_down)} down"]
         if tally.left is not None and tally.round < tally.rounds:
             parts.append(f"{human_seconds(tally.left)} left")
         if tally.trouble:
@@ -199,7 +209,7 @@ class Bar:
             task,
             completed=tally.round,
             accuracy=decimal(tally.accuracy),
-            sent=human_bytes(tally.bytes_up),
+            sent=ABSENT if tally.private else human_bytes(tally.bytes_up),
             left=left if tally.left is not None or left == "done" else "",
         )
         if tally.trouble:

@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 from sottovoce.data.cache import cache_folder
+from sottovoce.data.csv_file import is_table, read_csv
 from sottovoce.data.dataset import Dataset
 from sottovoce.data.hospital import balance
 from sottovoce.data.partition import KINDS, Partition, Shards, Sizes, Virtual, mean_balanced_size, partition
+from sottovoce.data.preprocessing import Preprocessing
+from sottovoce.data.schema import Schema, read_schema
 from sottovoce.data.sources import Description, describe, fetch, is_file, load, locate, names
+from sottovoce.data.table import TableKeys, as_table, read_like, table_dataset
 
 __all__ = [
     "KINDS",
     "Dataset",
     "Description",
     "Partition",
+    "Preprocessing",
+    "Schema",
     "Shards",
     "Sizes",
+    "TableKeys",
     "Virtual",
+    "as_table",
     "balance",
     "cache_folder",
     "describe",
     "fetch",
     "is_file",
+    "is_table",
     "load",
     "locate",
     "mean_balanced_size",
     "names",
     "partition",
+    "read_csv",
+    "read_like",
+    "read_schema",
+    "table_dataset",
 ]

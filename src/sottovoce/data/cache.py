@@ -57,7 +57,7 @@ def _fingerprint(files: Sequence[Path]) -> str:
 def _open(folder: Path) -> Dataset | None:
     try:
         facts = json.loads((folder / "facts.json").read_text("utf-8"))
-        arrays = {name: _map(folder, name) for name in _ARRAYS}
+        arrays: dict[str, Any] = {name: _map(folder, name) for name in _ARRAYS}
         ids = _map(folder, "ids") if facts["ids"] else None
         return Dataset(facts["name"], **arrays, classes=facts["classes"], input_scale=facts["input_scale"], ids=ids)
     except (OSError, ValueError, KeyError, TypeError, EOFError, DataError):

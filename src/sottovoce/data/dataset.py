@@ -21,7 +21,8 @@ class Dataset:
 
     `x_*` are uint8 images (records, height, width, channels), uint16 tokens (records, length) or float32 features
     (records, features); `y_*` are class numbers from 0. A network sees `x * input_scale`. `ids` names the natural
-    owner of each train record where there is one.
+    owner of each train record where there is one. `class_names` are the classes in the user's words, and
+    `preprocessing` says how a table became features (plain JSON, see `preprocessing.Preprocessing`).
     """
 
     name: str
@@ -32,6 +33,8 @@ class Dataset:
     classes: int
     input_scale: float = 1.0
     ids: NDArray[np.int64] | None = None
+    class_names: tuple[str, ...] | None = None
+    preprocessing: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if self.x_train.shape[1:] != self.x_test.shape[1:]:
@@ -42,6 +45,13 @@ class Dataset:
             _check_part(f"{self.name}: {part}", x, y, self.classes)
         if self.ids is not None and self.ids.shape != self.y_train.shape:
             raise DataError(f"{self.name}: {len(self.ids)} ids for {len(self.y_train)} train records")
+        if self.class_names is not None and len(self.class_names) != self.classes:
+            raise DataError(f"{self.name}: {len(self.class_names)} class names for {self.classes} classes")
+
+    @property
+    def fitted_on(self) -> str | None:
+        """Say what the preprocessing was fitted on: "training records" or "schema"; None if there was none."""
+        return None if self.preprocessing is None else str(self.preprocessing["fitted_on"])
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -52,6 +62,19 @@ class Dataset:
     def records(self) -> int:
         """Count the train records."""
         return len(self.y_train)
+
+    def describe_inputs(self) -> dict[str, Any]:
+        """Say in plain JSON what a model of this data reads, enough to give it new records."""
+        return {
+            "version": 1,
+            "data": self.name,
+            "input_shape": list(self.shape),
+            "input_type": str(self.x_train.dtype),
+            "input_scale": self.input_scale,
+            "classes": self.classes,
+            "class_names": None if self.class_names is None else list(self.class_names),
+            "table": self.preprocessing,
+        }
 
     def split(self, amount: float, rng: Generator) -> tuple[Dataset, Dataset]:
         """Set train records aside: a fraction below 1 of them, or a count (an integer); return (rest, set aside).

@@ -14,9 +14,11 @@ from sottovoce.core.errors import DataError
 from sottovoce.core.validate import nearest
 from sottovoce.data.cache import cache_folder, unpacked
 from sottovoce.data.catalogue import SOURCES, Form, Source
+from sottovoce.data.csv_file import is_table
 from sottovoce.data.dataset import Dataset
 from sottovoce.data.images import read_digits
 from sottovoce.data.own import read_own
+from sottovoce.data.table import TableKeys, read_own_table
 
 __all__ = ["VARIABLE", "Description", "describe", "fetch", "is_file", "load", "locate", "names"]
 
@@ -55,15 +57,23 @@ def names() -> list[str]:
 
 def is_file(name: str) -> bool:
     """Tell whether a source names a user's own file rather than a known data set."""
-    return name not in SOURCES and (name.endswith(".npz") or os.sep in name or "/" in name)
+    return name not in SOURCES and (name.endswith(".npz") or is_table(name) or os.sep in name or "/" in name)
 
 
-def load(name: str, folder: Path | str | None = None, *, download: bool = False) -> Dataset:
-    """Load a data set by name, or a user's own npz file by path (relative to `folder` if one is given).
+def load(
+    name: str, folder: Path | str | None = None, *, download: bool = False, table: TableKeys | None = None
+) -> Dataset:
+    """Load a data set by name, or a user's own npz or csv file by path (relative to `folder` if one is given).
+
+    `table` says how to read a csv file.
 
     >>> load("digits").shape
     (8, 8, 1)
     """
+    if is_table(name) and name not in SOURCES:
+        return read_own_table(Path(folder or "") / Path(name).expanduser(), table or TableKeys(), folder)
+    if table is not None and table.given:
+        raise DataError(f"[data] {table.given[0]} is for a table, such as a .csv file, and {name!r} is none; remove it")
     if name == "digits":
         return read_digits()
     if is_file(name):
@@ -117,7 +127,7 @@ def _source(name: str) -> Source:
     if name in SOURCES:
         return SOURCES[name]
     guess = nearest(name, SOURCES)
-    hint = f"did you mean {guess!r}?" if guess else f"known: {', '.join(SOURCES)}, or the path of an .npz file"
+    hint = f"did you mean {guess!r}?" if guess else f"known: {', '.join(SOURCES)}, or the path of an .npz or .csv file"
     raise DataError(f"there is no data set {name!r}; {hint}")
 
 

@@ -2,6 +2,7 @@
 
 config.toml       the resolved experiment, complete
 environment.json  what it ran on
+preprocessing.json  what the model reads, and how a table became features
 rounds.jsonl      one object a round
 operator.jsonl    private runs: what must not be published of each round, in step with rounds.jsonl
 checkpoint/       the newest state, replaced in one step; not to be published either, it counts who was drawn
@@ -59,8 +60,17 @@ class RunFolder:
             raise InputError(f"output folder {path} cannot be written: no permission in {parent}; choose another --out")
 
     @classmethod
-    def create(cls, path: Path, experiment: Experiment, environment: Mapping[str, Any]) -> Self:
-        """Make a new folder in one step, so that a folder without its config is never seen."""
+    def create(
+        cls,
+        path: Path,
+        experiment: Experiment,
+        environment: Mapping[str, Any],
+        inputs: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Make a new folder in one step, so that a folder without its config is never seen.
+
+        `inputs` says what the model reads (`Dataset.describe_inputs`).
+        """
         from sottovoce.experiment.config import to_toml
 
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,6 +80,8 @@ class RunFolder:
             draft.mkdir()
             _write(draft / "config.toml", to_toml(experiment.tables()))
             _write(draft / "environment.json", json.dumps(environment, indent=2) + "\n")
+            if inputs is not None:
+                _write(draft / "preprocessing.json", json.dumps(inputs, indent=2) + "\n")
             lock = _take_lock(draft, path)
             draft.rename(path)  # fails if a run appeared there meanwhile
         except OSError as error:

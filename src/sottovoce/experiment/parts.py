@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.core.streams import Purpose, Seeds, Streams
 from sottovoce.core.vectors import Vector
-from sottovoce.data import Dataset, Partition, load, mean_balanced_size, partition
+from sottovoce.data import Dataset, Partition, TableKeys, is_table, load, mean_balanced_size, partition, read_like
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.given import NOTHING, Given
 from sottovoce.federation.cohort import Cohort
@@ -104,7 +104,9 @@ def gather(experiment: Experiment, given: Given = NOTHING) -> Parts:
     streams = seeds.world
     table = experiment.data
     scheme = _scheme(experiment, given)
-    dataset = load(table.source, folder=table.folder) if given.dataset is None else given.dataset
+    keys = TableKeys(label=table.label, id=table.id, split=table.split, schema=table.schema)
+    dataset = given.dataset or load(table.source, folder=table.folder, table=keys)
+    _check_preprocessing(experiment, dataset)
     records = dataset.records
     splits: dict[str, Dataset] = {}
     if table.held_out:
@@ -160,6 +162,20 @@ def _scheme(experiment: Experiment, given: Given) -> Scheme:
     return given.scheme
 
 
+def _check_preprocessing(experiment: Experiment, dataset: Dataset) -> None:
+    """Raise if a private run would train on features that were fitted on the clients' records."""
+    private = experiment.privacy
+    if private is None or private.unsafe_preprocessing or dataset.fitted_on != "training records":
+        return
+    fitted = [] if dataset.preprocessing is None else dataset.preprocessing["fitted"]
+    more = f" and {len(fitted) - 4} more" if len(fitted) > 4 else ""
+    raise PrivacyError(
+        f"the preprocessing of {experiment.data.source!r} was fitted on the clients' records (columns "
+        f"{', '.join(fitted[:4])}{more}), which epsilon does not cover; give [data] schema a file with the range of "
+        "each number, the categories of each word and the classes, or set [privacy] unsafe_preprocessing = true"
+    )
+
+
 def _public(experiment: Experiment, dataset: Dataset, streams: Streams) -> tuple[Dataset, Dataset]:
     """Return the private data and the public slice; the slice is cut off unless another data set gives it."""
     table = experiment.scheme
@@ -174,7 +190,7 @@ def _public(experiment: Experiment, dataset: Dataset, streams: Streams) -> tuple
                 "or set [privacy] unsafe_public = true"
             )
         return dataset.split(table.public_samples, streams.get(Purpose.SPLIT, 1))
-    public = load(table.public, folder=experiment.data.folder)
+    public = _load_public(table.public, experiment, dataset)
     if public.shape != dataset.shape or public.classes > dataset.classes:
         raise InputError(
             f"[scheme] public = {table.public!r} has records of shape {public.shape} and {public.classes} classes, "
@@ -183,3 +199,11 @@ def _public(experiment: Experiment, dataset: Dataset, streams: Streams) -> tuple
     public = replace(public, input_scale=dataset.input_scale)
     _, chosen = public.split(min(table.public_samples, public.records - 1), streams.get(Purpose.SPLIT, 1))
     return dataset, chosen
+
+
+def _load_public(source: str, experiment: Experiment, dataset: Dataset) -> Dataset:
+    """Load the public data; a table is treated as the clients' table was."""
+    folder = experiment.data.folder
+    if dataset.preprocessing is None or not is_table(source):
+        return load(source, folder=folder)
+    return read_like(dataset, source, folder)

@@ -123,6 +123,11 @@ class Privacy(Table):
         False,
         description='Allow "public" records taken from the clients\' own data, which epsilon does not cover.',
     )
+    unsafe_preprocessing: bool = Field(
+        False,
+        description="Allow a table whose scales and categories are taken from the clients' records, which epsilon does "
+        "not cover; a schema makes it unnecessary.",
+    )
 
 
 class Aggregation(Table):

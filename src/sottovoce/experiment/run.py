@@ -75,7 +75,7 @@ def run(
     protection = protect(parts)
     with start_engine(parts) as (engine, evaluator):
         ready = make_ready(protection, evaluator)
-        with RunFolder.create(path, experiment, _environment(parts, given)) as folder:
+        with RunFolder.create(path, experiment, _environment(parts, given), parts.dataset.describe_inputs()) as folder:
             return _play(parts, ready, engine, evaluator, folder, observe, told)
 
 

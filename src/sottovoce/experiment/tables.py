@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
@@ -24,6 +25,9 @@ __all__ = [
     "ServerTable",
     "Table",
 ]
+
+# `[data] schema` hides a deprecated method of pydantic's that nobody calls here.
+warnings.filterwarnings("ignore", message='Field name "schema" in "Data" shadows', category=UserWarning)
 
 
 class General(Table):
@@ -79,6 +83,16 @@ class Data(Table):
         None,
         description='Folder in which the data set is looked for first. Not set: the usual places, which "sottovoce '
         'data path" prints.',
+    )
+    label: str | None = Field(None, description="Of a table: the column with the classes. Every table needs it.")
+    id: str | None = Field(
+        None, description='Of a table: the column that says whose a record is, for partition = "by-id".'
+    )
+    split: str | None = Field(
+        None, description='Of a table: a column of "train" and "test". Not set: a fifth is set aside for tests.'
+    )
+    schema: str | None = Field(  # type: ignore[assignment]
+        None, description="Of a table: a TOML file that says what the columns are; a private run needs it."
     )
     clients: int = Field(
         100,

@@ -61,6 +61,7 @@ class PrivacyRequest:
     unsafe_delta: bool = False
     unsafe_clip_norm: bool = False
     unsafe_public: bool = False
+    unsafe_preprocessing: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sample_rate", float(self.sample_rate))
@@ -100,7 +101,8 @@ class PrivacyRequest:
     @property
     def unsafe(self) -> tuple[str, ...]:
         """Name the unsafe keys that are in use, to be printed."""
-        return tuple(name for name in ("unsafe_delta", "unsafe_clip_norm", "unsafe_public") if getattr(self, name))
+        keys = ("unsafe_delta", "unsafe_clip_norm", "unsafe_public", "unsafe_preprocessing")
+        return tuple(key for key in keys if getattr(self, key))
 
     def _check_budget(self) -> None:
         if self.epsilon is None and self.epsilon_server is None and self.noise_multiplier is None:

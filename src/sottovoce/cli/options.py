@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["AsJson", "Changes", "ExperimentFile", "Out", "Quiet", "command_line"]
+__all__ = ["AsJson", "Best", "Changes", "ExperimentFile", "Out", "Quiet", "RunFolderPath", "command_line"]
 
 ExperimentFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="The experiment, a TOML file.", show_default=False)
@@ -23,6 +23,8 @@ Out = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Where to write; else runs/<name>.", show_default=False)
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+RunFolderPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]
+Best = Annotated[bool, typer.Option("--best", help="Take the model of the best round, not the last.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout.")]
 
 

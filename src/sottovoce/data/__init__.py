@@ -6,6 +6,7 @@ from sottovoce.data.cache import cache_folder
 from sottovoce.data.csv_file import is_table, read_csv
 from sottovoce.data.dataset import Dataset
 from sottovoce.data.hospital import balance
+from sottovoce.data.own import read_records
 from sottovoce.data.partition import KINDS, Partition, Shards, Sizes, Virtual, mean_balanced_size, partition
 from sottovoce.data.preprocessing import Preprocessing
 from sottovoce.data.schema import Schema, read_schema
@@ -37,6 +38,7 @@ __all__ = [
     "partition",
     "read_csv",
     "read_like",
+    "read_records",
     "read_schema",
     "table_dataset",
 ]

@@ -13,7 +13,7 @@ from sottovoce.core.errors import DataError
 from sottovoce.data.dataset import Dataset
 from sottovoce.data.files import read_npz
 
-__all__ = ["read_own"]
+__all__ = ["read_own", "read_records"]
 
 
 def read_own(path: Path) -> Dataset:
@@ -42,6 +42,21 @@ def read_own(path: Path) -> Dataset:
         input_scale=1 / 255 if x_train.dtype == np.uint8 else 1.0,
         ids=_integers(path, "ids", arrays["ids"]) if "ids" in arrays else None,
     )
+
+
+def read_records(path: Path) -> tuple[NDArray[Any], NDArray[np.int64] | None]:
+    """Read records to predict, and their labels if there are any: `x` and `y`, else `x_test` and `y_test`."""
+    arrays = read_npz(path, (), optional=("x", "y", "x_test", "y_test"))
+    found = next((name for name in ("x", "x_test") if name in arrays), None)
+    if found is None:
+        raise DataError(f"{path} has no array x; it needs x, and y where labels are known")
+    records, labels = _inputs(path, found, arrays[found]), arrays.get(found.replace("x", "y", 1))
+    if labels is None:
+        return records, None
+    numbers = _integers(path, found.replace("x", "y", 1), labels)
+    if len(numbers) != len(records):
+        raise DataError(f"{path}: {found} has {len(records)} records and {len(numbers)} labels; they must agree")
+    return records, numbers
 
 
 def _count_classes(path: Path, y_train: NDArray[np.int64], y_test: NDArray[np.int64]) -> int:

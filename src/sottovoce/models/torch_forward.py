@@ -32,7 +32,9 @@ from sottovoce.models.network import (
 
 __all__ = ["Sink", "forward"]
 
-Sink = Mapping[str, Tensor] | float  # gradient buffers by tensor name, or the learning rate of an immediate step
+# Gradient buffers by tensor name, the learning rate of an immediate step, or None where only torch's own operations are
+# wanted (a model that is exported).
+Sink = Mapping[str, Tensor] | float | None
 
 
 def forward(
@@ -77,6 +79,8 @@ def _apply(layer: Layer, x: Tensor, index: int, tensors: Mapping[str, Tensor], s
             return _pool(x.unsqueeze(1), (1, layer.size)).squeeze(1)
         case Linear():
             name = f"{index}.kernel"
+            if sink is None:
+                return torch.addmm(tensors[f"{index}.bias"], x, tensors[name])
             place = sink if isinstance(sink, float) else sink[name]
             return _Dense.apply(x, tensors[f"{index}.bias"], tensors[name], place)  # type: ignore[no-untyped-call, no-any-return]
         case Lstm():
@@ -86,7 +90,7 @@ def _apply(layer: Layer, x: Tensor, index: int, tensors: Mapping[str, Tensor], s
         case Embedding():
             return functional.embedding(x, tensors[f"{index}.embedding"])
         case Flatten():
-            return x.reshape(len(x), -1)
+            return x.flatten(1)
         case GlobalAveragePool():
             return x.mean((1, 2))
         case DropoutLayer():
@@ -113,7 +117,7 @@ def _pool(x: Tensor, size: tuple[int, int]) -> Tensor:
 
 def _lstm(x: Tensor, kernel: Tensor, recurrent: Tensor, bias: Tensor, *, units: int) -> Tensor:
     # Torch's LSTM adds two biases; the second is a constant zero here. The order of its gates is Keras's.
-    start = x.new_zeros(1, len(x), units)
+    start = x.new_zeros(1, x.shape[0], units)
     tensors = [kernel.t(), recurrent.t(), bias, torch.zeros_like(bias)]
     output, _, _ = torch.lstm(x, (start, start), tensors, True, 1, 0.0, True, False, True)
     return output[:, -1]

@@ -1,0 +1,92 @@
+"""Write a trained network in forms that other programs load without sottovoce.
+
+torch  a .pt2 file of `torch.export`: `torch.export.load(file).module()(records)` gives probabilities
+onnx   the same graph in ONNX, by torch; needs the packages of the extra [onnx]
+npz    the tensors by name, and the architecture as JSON
+
+All take records as they are stored (uint8 images, float32 features, token ids as int64); the scaling is inside. Torch
+and ONNX return one row of probabilities a record, a column for each class.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from sottovoce.core.errors import InputError
+from sottovoce.core.vectors import Vector
+from sottovoce.models.network import Network
+
+__all__ = ["FORMS", "SUFFIX", "architecture", "export"]
+
+SUFFIX: Final = {"torch": ".pt2", "onnx": ".onnx", "npz": ".npz"}
+FORMS: Final = tuple(SUFFIX)
+VERSION: Final = 1
+_ONNX: Final = ("onnx", "onnxscript")
+
+
+def export(network: Network, params: Vector, form: str, path: Path, facts: Mapping[str, Any]) -> None:
+    """Write a network with its parameters; `facts` (what it reads, the names of the classes) go into the file as JSON.
+
+    The file appears whole or not at all.
+    """
+    draft = path.with_name(f".{path.name}.new{SUFFIX[form]}")
+    told = json.dumps({**architecture(network), "inputs": dict(facts)})
+    try:
+        if form == "npz":
+            with draft.open("wb") as file:
+                np.savez(file, allow_pickle=False, architecture=np.array(told.encode()), **network.layout.views(params))
+        elif form == "torch":
+            _torch(network, params, draft, told, str(facts.get("input_type", "float32")))
+        else:
+            _onnx(network, params, draft, told, str(facts.get("input_type", "float32")))
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def architecture(network: Network) -> dict[str, Any]:
+    """Return a network as JSON: its layers in order, with the names that its tensors have in an npz file."""
+    layers = [
+        {
+            "layer": type(layer).__name__,
+            **asdict(layer),
+            "tensors": {name: f"{index}.{name}" for name in layer.tensors(network.shapes[index])},
+        }
+        for index, layer in enumerate(network.layers)
+    ]
+    return {
+        "format": "sottovoce-network",
+        "version": VERSION,
+        "name": network.name,
+        "input_shape": list(network.input_shape),
+        "input_scale": network.input_scale,
+        "classes": network.classes,
+        "output": "one logit, of class 1 against class 0" if network.binary else "one logit a class",
+        "orientation": "Keras: images (height, width, channels), dense kernels (in, out), gates input forget cell out",
+        "layers": layers,
+    }
+
+
+def _torch(network: Network, params: Vector, path: Path, told: str, dtype: str) -> None:
+    # Torch takes seconds to import, and the other rooms may not.
+    from sottovoce.models.torch_export import traced
+
+    traced(network, params, dtype).save(path, told)
+
+
+def _onnx(network: Network, params: Vector, path: Path, told: str, dtype: str) -> None:
+    lacking = [name for name in _ONNX if importlib.util.find_spec(name) is None]
+    if lacking:
+        raise InputError(
+            f"--to onnx needs the package {' and '.join(lacking)}; install it with: pip install 'sottovoce[onnx]'"
+        )
+    from sottovoce.models.torch_export import traced
+
+    traced(network, params, dtype).save_onnx(path, told)

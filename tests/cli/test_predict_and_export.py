@@ -1,0 +1,355 @@
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sottovoce.experiment.saved import read_model
+from sottovoce.models.export import export
+
+from .conftest import Shell
+
+PATIENTS = """\
+[experiment]
+name = "patients"
+rounds = 10
+evaluate_every = 5
+
+[data]
+source = "patients.csv"
+label = "died"
+id = "hospital"
+partition = "by-id"
+clients = 10
+
+[model]
+name = "logistic"
+
+[cohort]
+sample_rate = 1
+
+[engine]
+workers = 1
+"""
+
+SCHEMA = """\
+[label]
+classes = ["no", "yes"]
+
+[columns.age]
+kind = "number"
+minimum = 0
+maximum = 100
+
+[columns.sex]
+kind = "category"
+categories = ["female", "male"]
+"""
+
+PRIVATE = ["--set", "privacy.epsilon=8", "--set", "privacy.delta=0.01", "--set", "privacy.clip_norm=1"]
+
+
+@pytest.fixture
+def patients(here: Path) -> Path:
+    """Write a table of 300 patients of ten hospitals with names; who is old and male dies."""
+    rng = np.random.default_rng(1)
+    rows = ["hospital,age,sex,died"]
+    for number in range(300):
+        age, male = int(rng.integers(20, 99)), bool(rng.integers(2))
+        shown = "" if number % 20 == 0 else str(age)
+        sex, died = "male" if male else "female", "yes" if age + 20 * male > 70 else "no"
+        rows.append(f"St. {'ABCDEFGHIJ'[number % 10]},{shown},{sex},{died}")
+    (here / "patients.csv").write_text("\n".join(rows) + "\n")
+    (here / "patients.toml").write_text(PATIENTS)
+    (here / "schema.toml").write_text(SCHEMA)
+    return here
+
+
+@pytest.fixture
+def trained(patients: Path, shell: Shell) -> Path:
+    assert shell("run", "patients.toml", "--out", "run", "--quiet").code == 0
+    return patients / "run"
+
+
+def rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_a_csv_is_trained_on_and_what_was_done_to_it_is_in_the_run_folder(trained: Path) -> None:
+    told = json.loads((trained / "preprocessing.json").read_text())
+
+    assert (told["input_shape"], told["class_names"]) == ([3], ["no", "yes"])
+    assert (told["table"]["fitted_on"], told["table"]["fitted"]) == ("training records", ["died", "age", "sex"])
+    assert told["table"]["columns"][0]["missing"] == "mean"
+    assert (told["table"]["id"], told["table"]["source"]) == ("hospital", "patients.csv")
+    summary = json.loads((trained / "summary.json").read_text())
+    assert summary["clients"] == 10 and summary["balanced_accuracy_final"] > 0.7
+
+
+def test_a_private_run_refuses_a_preprocessing_that_was_fitted_on_the_clients_records(
+    patients: Path, shell: Shell
+) -> None:
+    refused = shell("run", "patients.toml", "--out", "private", *PRIVATE)
+
+    assert refused.code == 3
+    assert "fitted on the clients' records (columns died, age, sex)" in refused.err
+    assert "[data] schema" in refused.err and "unsafe_preprocessing = true" in refused.err
+    assert not (patients / "private").exists()
+
+
+def test_a_private_run_takes_a_schema_or_says_that_it_is_unsafe(patients: Path, shell: Shell) -> None:
+    safe = shell("run", "patients.toml", "--out", "safe", *PRIVATE, "--set", "data.schema=schema.toml", "--json")
+    key = "privacy.unsafe_preprocessing=true"
+    unsafe = shell("run", "patients.toml", "--out", "unsafe", *PRIVATE, "--set", key, "--json")
+
+    assert (safe.code, unsafe.code) == (0, 0)
+    assert safe.json()["privacy"]["unsafe"] == []
+    assert unsafe.json()["privacy"]["unsafe"] == ["unsafe_preprocessing"]
+    assert json.loads((patients / "safe" / "preprocessing.json").read_text())["table"]["fitted_on"] == "schema"
+
+
+def test_bad_keys_of_a_table_are_one_sentence_and_nothing_is_written(patients: Path, shell: Shell) -> None:
+    cases = {
+        "data.label=dyed": "patients.csv has no column 'dyed'; did you mean 'died'?",
+        "data.source=patient.csv": "patient.csv does not exist",
+        "data.labl=died": "[data] has no key 'labl'; did you mean 'label'?",
+        "data.source=digits": "[data] label is for a table",
+    }
+    for change, sentence in cases.items():
+        outcome = shell("run", "patients.toml", "--out", "run", "--set", change)
+
+        assert (outcome.code, outcome.out) == (2, "")
+        assert sentence in outcome.err
+        assert outcome.err.count("\n") == 1
+    assert not (patients / "run").exists()
+
+
+def test_public_records_of_a_table_are_treated_like_the_clients(patients: Path, shell: Shell) -> None:
+    lines = (patients / "patients.csv").read_text().splitlines()
+    (patients / "public.csv").write_text("\n".join(line.split(",", 1)[1] for line in lines[:30]))
+
+    changes = ["--set", "scheme.name=fl-top", "--set", "scheme.ratio=0.5", "--set", "scheme.public=public.csv"]
+    outcome = shell("run", "patients.toml", *changes, "--json")
+
+    assert outcome.code == 0
+    assert outcome.json()["public"] == "public.csv"
+
+
+def test_predict_names_classes_and_probabilities_and_measures_what_has_labels(trained: Path, shell: Shell) -> None:
+    outcome = shell("predict", str(trained), "--data", "patients.csv")
+
+    answers = rows(outcome.out)
+    assert outcome.code == 0 and len(answers) == 300
+    assert list(answers[0]) == ["record", "predicted", "label", "probability no", "probability yes"]
+    correct = sum(answer["predicted"] == answer["label"] for answer in answers) / 300
+    assert f"300 records: accuracy {correct:.4f}" in outcome.err
+    for answer in answers:
+        yes = float(answer["probability yes"])
+        assert yes + float(answer["probability no"]) == pytest.approx(1, abs=1e-5)
+        assert (answer["predicted"] == "yes") == (yes > 0.5)
+
+
+def test_predictions_on_the_test_records_agree_with_the_runs_own_accuracy(
+    here: Path, shell: Shell, finished: Path
+) -> None:
+    from sottovoce.data import load
+
+    digits = load("digits")
+    np.savez(here / "digits.npz", x=digits.x_test, y=digits.y_test)
+    summary = json.loads((finished / "summary.json").read_text())
+
+    final = shell("predict", str(finished), "--data", "digits.npz", "--json").json()
+    best = shell("predict", str(finished), "--data", "digits.npz", "--json", "--best").json()
+
+    assert final["accuracy"] == pytest.approx(summary["accuracy_final"])
+    assert best["accuracy"] == pytest.approx(summary["accuracy_best"])
+    assert (final["model"], best["model"], len(final["predictions"])) == ("final", "best", len(digits.y_test))
+
+
+def test_predict_works_without_labels_and_with_columns_in_any_order(trained: Path, shell: Shell) -> None:
+    (trained.parent / "new.csv").write_text("name,sex,age\nJo,male,90\nAl,female,21\nSam,,\nKim,other,50\n")
+
+    outcome = shell("predict", str(trained), "--data", "new.csv", "--out", "answers.csv")
+
+    answers = rows((trained.parent / "answers.csv").read_text())
+    assert (outcome.code, outcome.out) == (0, "")
+    assert [answer["predicted"] for answer in answers[:2]] == ["yes", "no"]
+    assert "label" not in answers[0]
+    assert "column 'sex': 1 of 4 cells in an unknown category" in outcome.err
+    assert "4 records, without labels\nthe predictions are in answers.csv\n" in outcome.err
+
+
+def test_records_with_and_without_labels_may_be_mixed(trained: Path, shell: Shell) -> None:
+    (trained.parent / "new.csv").write_text("sex,age,died\nmale,90,yes\nfemale,21,\n")
+
+    document = shell("predict", str(trained), "--data", "new.csv", "--json").json()
+
+    assert (document["records"], document["labelled"], document["accuracy"]) == (2, 1, 1.0)
+    assert document["auroc"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("sex,died\nmale,yes\n", "new.csv has no column 'age'"),
+        ("sex,age\nmale,old\n", "new.csv line 2: column 'age' must hold finite numbers, got 'old'"),
+        ("sex,age,died\nmale,90,perhaps\n", "label 'died' must be one of the classes 'no', 'yes', got 'perhaps'"),
+        ("", "new.csv is empty"),
+    ],
+)
+def test_a_table_that_does_not_fit_the_run_is_one_sentence(
+    trained: Path, shell: Shell, text: str, sentence: str
+) -> None:
+    (trained.parent / "new.csv").write_text(text)
+
+    outcome = shell("predict", str(trained), "--data", "new.csv")
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert sentence in outcome.err and outcome.err.count("\n") == 1
+
+
+def test_records_of_another_shape_type_or_number_are_one_sentence(here: Path, shell: Shell, finished: Path) -> None:
+    cases: dict[str, tuple[dict[str, Any], str]] = {
+        "small": (
+            {"x": np.zeros((3, 7, 7), np.uint8)},
+            "reads uint8 records of shape (8, 8, 1), got 3 of uint8 and shape (7, 7, 1)",
+        ),
+        "floats": ({"x": np.zeros((3, 8, 8, 1), np.float32)}, "reads uint8 records"),
+        "nameless": ({"z": np.zeros(3)}, "has no array x"),
+        "labels": ({"x": np.zeros((3, 8, 8), np.uint8), "y": np.array([0, 1, 10])}, "in [0, 9], got 0 to 10"),
+        "uneven": ({"x": np.zeros((3, 8, 8), np.uint8), "y": np.array([0, 1])}, "3 records and 2 labels"),
+        "nobody": ({"x": np.zeros((0, 8, 8), np.uint8)}, "got 0 of uint8"),
+    }
+    for name, (arrays, sentence) in cases.items():
+        np.savez(here / f"{name}.npz", **arrays)
+        outcome = shell("predict", str(finished), "--data", f"{name}.npz")
+
+        assert (outcome.code, outcome.out) == (2, ""), name
+        assert sentence in outcome.err and outcome.err.count("\n") == 1
+    (here / "table.csv").write_text("a,b\n1,2\n")
+    refused = shell("predict", str(finished), "--data", "table.csv")
+    assert "give an npz file with x of shape (records, 8, 8, 1)" in refused.err
+
+
+def test_folders_without_a_model_or_its_inputs_say_what_they_lack(here: Path, shell: Shell, finished: Path) -> None:
+    np.savez(here / "x.npz", x=np.zeros((1, 8, 8), np.uint8))
+    for gone, sentence in {
+        "config.toml": "holds no run",
+        "model.npz": "the run is not finished",
+        "preprocessing.json": "run it again",
+    }.items():
+        copy = here / f"without-{gone}"
+        shutil.copytree(finished, copy)
+        (copy / gone).unlink()
+        for command in (("predict", str(copy), "--data", "x.npz"), ("export", str(copy), "--to", "npz")):
+            outcome = shell(*command)
+
+            assert outcome.code == 2
+            assert sentence in outcome.err and outcome.err.count("\n") == 1
+    assert "holds no run" in shell("predict", "nowhere", "--data", "x.npz").err
+
+
+def test_predictions_never_overwrite_their_records(trained: Path, shell: Shell) -> None:
+    before = (trained.parent / "patients.csv").read_text()
+
+    outcome = shell("predict", str(trained), "--data", "patients.csv", "--out", "./patients.csv")
+
+    assert outcome.code == 2 and "choose another" in outcome.err
+    assert (trained.parent / "patients.csv").read_text() == before
+
+
+STRANGER = """
+import json, sys
+import numpy as np, torch
+extra = {"sottovoce.json": ""}
+model = torch.export.load(sys.argv[1], extra_files=extra).module()
+x = torch.from_numpy(np.load(sys.argv[2]))
+assert not any(name.startswith("sottovoce") for name in sys.modules)
+one = model(x[:1])
+print(json.dumps([model(x).tolist(), one.tolist(), json.loads(extra["sottovoce.json"])["inputs"]["class_names"]]))
+"""
+
+
+@pytest.mark.parametrize("which", ["digits", "patients"])
+def test_torch_loads_the_export_without_sottovoce_and_says_the_same(
+    which: str, shell: Shell, here: Path, request: pytest.FixtureRequest
+) -> None:
+    run: Path = request.getfixturevalue("finished" if which == "digits" else "trained")
+    rng = np.random.default_rng(2)
+    x = rng.integers(0, 17, (20, 8, 8, 1)).astype(np.uint8) if which == "digits" else rng.random((20, 3), np.float32)
+    np.save(here / "x.npy", x)
+    expected = read_model(run).predict(x)
+
+    outcome = shell("export", str(run), "--to", "torch", "--out", "model.pt2")
+    told = subprocess.run(
+        [sys.executable, "-c", STRANGER, "model.pt2", "x.npy"], cwd=here, capture_output=True, text=True, check=True
+    )
+    all_of_them, one, names = json.loads(told.stdout)
+
+    assert (outcome.code, outcome.out) == (0, "model.pt2\n")
+    np.testing.assert_allclose(all_of_them, expected.probabilities, atol=1e-5)
+    np.testing.assert_allclose(one, expected.probabilities[:1], atol=1e-5)
+    assert names == (None if which == "digits" else ["no", "yes"])
+
+
+def test_an_npz_is_enough_to_compute_the_same_by_hand(trained: Path, shell: Shell) -> None:
+    x = np.random.default_rng(3).random((5, 3), np.float32)
+
+    document = shell("export", str(trained), "--to", "npz", "--json").json()
+
+    with np.load(document["file"], allow_pickle=False) as arrays:
+        told = json.loads(arrays["architecture"].item())
+        (linear,) = [layer for layer in told["layers"] if layer["layer"] == "Linear"]
+        logits = x @ arrays[linear["tensors"]["kernel"]] + arrays[linear["tensors"]["bias"]]
+    expected = read_model(trained).predict(x).probabilities[:, 1]
+    np.testing.assert_allclose(1 / (1 + np.exp(-logits[:, 0])), expected, atol=1e-6)
+    assert told["inputs"]["table"]["label"] == "died"
+    assert document["file"] == "run.npz"
+
+
+def test_onnx_without_its_packages_names_the_extra(
+    finished: Path, here: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+    outcome = shell("export", str(finished), "--to", "onnx")
+
+    assert outcome.code == 2
+    assert outcome.err == (
+        "error: --to onnx needs the package onnx and onnxscript; install it with: pip install 'sottovoce[onnx]'\n"
+    )
+    assert not list(here.glob("*.onnx"))
+
+
+def test_onnx_says_the_same(finished: Path, here: Path, shell: Shell) -> None:
+    for name in ("onnx", "onnxscript"):
+        pytest.importorskip(name)
+    runtime = pytest.importorskip("onnxruntime")
+    x = np.random.default_rng(2).integers(0, 17, (20, 8, 8, 1)).astype(np.uint8)
+
+    assert shell("export", str(finished), "--to", "onnx", "--out", "model.onnx").code == 0
+
+    session = runtime.InferenceSession(str(here / "model.onnx"))
+    for count in (20, 1):
+        (found,) = session.run(["probabilities"], {"records": x[:count]})
+        np.testing.assert_allclose(found, read_model(finished).predict(x[:count]).probabilities, atol=1e-5)
+    assert json.loads(session.get_modelmeta().custom_metadata_map["sottovoce"])["name"] == "logistic"
+
+
+def test_an_export_that_fails_leaves_no_file(finished: Path, here: Path, shell: Shell) -> None:
+    assert "known: torch, onnx, npz" in shell("export", str(finished), "--to", "tflite").err
+    assert "there is no folder nowhere" in shell("export", str(finished), "--to", "npz", "--out", "nowhere/m.npz").err
+    model = read_model(finished)
+    with pytest.raises(Exception, match="vector of"):
+        export(model.network, model.params[1:], "npz", here / "m.npz", model.inputs)
+
+    assert [path.name for path in here.iterdir()] == ["small.toml"]

@@ -4,6 +4,7 @@ import csv
 import importlib.util
 import io
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -115,6 +116,23 @@ def test_a_private_run_takes_a_schema_or_says_that_it_is_unsafe(patients: Path, 
     assert safe.json()["privacy"]["unsafe"] == []
     assert unsafe.json()["privacy"]["unsafe"] == ["unsafe_preprocessing"]
     assert json.loads((patients / "safe" / "preprocessing.json").read_text())["table"]["fitted_on"] == "schema"
+
+
+def test_every_file_and_every_key_of_a_run_folder_is_documented(patients: Path, shell: Shell, finished: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "run-folder.md").read_text(encoding="utf-8")
+    words = set(re.findall(r"`([^`]+)`", page))
+    shell("run", "patients.toml", "--out", "private", *PRIVATE, "--set", "data.schema=schema.toml", "--quiet")
+
+    missing = set()
+    for run in (finished, patients / "private"):
+        files = {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()}
+        documents = [json.loads((run / name).read_text()) for name in files if name.endswith(".json")]
+        documents += [json.loads(line) for name in files if name.endswith(".jsonl") for line in (run / name).open()]
+        documents += [document["table"] for document in documents if document.get("table")]
+        keys = {key for document in documents for key in document}
+        missing |= {word for word in files | keys if word not in words and f"{word.rpartition('_')[0]}_*" not in words}
+
+    assert missing == set()
 
 
 def test_bad_keys_of_a_table_are_one_sentence_and_nothing_is_written(patients: Path, shell: Shell) -> None:

@@ -97,7 +97,6 @@ def _fit(
     table: Table, name: str, said: Column | None, empty: frozenset[str], rows: NDArray[np.int64]
 ) -> tuple[NumberColumn | CategoryColumn | None, bool]:
     """Return how to treat a column (None: leave it out), and whether training records had a say in it."""
-    guessed = said is None
     if said is None:
         cells = column_of(table, name)
         present = [cell for row in rows if (cell := cells[row]) not in empty]
@@ -109,8 +108,7 @@ def _fit(
         said = Column("number" if readable >= 0.9 * len(present) else "category")
     if said.kind == "ignore":
         return None, False
-    column, looked = (_number if said.kind == "number" else _category)(table, name, said, empty, rows)
-    return column, looked or guessed
+    return (_number if said.kind == "number" else _category)(table, name, said, empty, rows)
 
 
 def _number(

@@ -1,14 +1,14 @@
 """Keep a run folder: whole files or none, one writer, and always a state to go on from.
 
-config.toml       the resolved experiment, complete
-environment.json  what it ran on
+config.toml         the resolved experiment, complete
+environment.json    what it ran on
 preprocessing.json  what the model reads, and how a table became features
-rounds.jsonl      one object a round
-operator.jsonl    private runs: what must not be published of each round, in step with rounds.jsonl
-checkpoint/       the newest state, replaced in one step; not to be published either, it counts who was drawn
-model.npz         the final model, one array a tensor
-model-best.npz    the model of the best evaluated round, in the same form
-summary.json      written last: a folder with a summary is a finished run
+rounds.jsonl        one object a round
+operator.jsonl      private runs: what must not be published of each round, in step with rounds.jsonl
+checkpoint/         the newest state, replaced in one step; not to be published either, it counts who was drawn
+model.npz           the final model, one array a tensor
+model-best.npz      the model of the best evaluated round, in the same form
+summary.json        written last: a folder with a summary is a finished run
 """
 
 from __future__ import annotations

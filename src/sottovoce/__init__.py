@@ -1,9 +1,9 @@
 """Federated learning on thin links: few bytes, few joules, and an honest account of both.
 
->>> import sottovoce
->>> experiment = sottovoce.parse({"experiment": {"rounds": 5}, "scheme": {"name": "fl-sign"}})
->>> experiment.make_scheme().name
-'fl-sign'
+>>> import sottovoce as sv
+>>> result = sv.simulate("digits", "mlp", scheme="fl-sign", clients=20, rounds=2, workers=1)
+>>> result["scheme"], len(result.rounds)
+('fl-sign', 2)
 """
 
 from __future__ import annotations
@@ -12,6 +12,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sottovoce.api.files import load, result, run
+    from sottovoce.api.privacy import Privacy
+    from sottovoce.api.result import Result
+    from sottovoce.api.simulate import simulate
     from sottovoce.core.errors import (
         ConfigError,
         DataError,
@@ -22,30 +26,55 @@ if TYPE_CHECKING:
         SottovoceError,
         WireError,
     )
-    from sottovoce.experiment.config import Experiment, load, parse
+    from sottovoce.data import Dataset
+    from sottovoce.experiment.config import Experiment, parse
+    from sottovoce.experiment.given import Stop
     from sottovoce.experiment.plan import plan
-    from sottovoce.experiment.run import run
     from sottovoce.experiment.sweep import sweep
+    from sottovoce.models import Network
+    from sottovoce.schemes import Scheme
 
 __all__ = [
     "ConfigError",
     "DataError",
+    "Dataset",
     "Experiment",
     "InputError",
+    "Network",
+    "Privacy",
     "PrivacyError",
+    "Result",
     "RunError",
+    "Scheme",
     "SecAggError",
     "SottovoceError",
+    "Stop",
     "WireError",
     "load",
     "parse",
     "plan",
+    "result",
     "run",
+    "simulate",
     "sweep",
 ]
 
-
-_HOMES = {"Experiment": "config", "load": "config", "parse": "config"}
+_HOMES = {
+    "Dataset": "data",
+    "Experiment": "experiment.config",
+    "Network": "models",
+    "Privacy": "api.privacy",
+    "Result": "api.result",
+    "Scheme": "schemes",
+    "Stop": "experiment.given",
+    "load": "api.files",
+    "parse": "experiment.config",
+    "plan": "experiment.plan",
+    "result": "api.files",
+    "run": "api.files",
+    "simulate": "api.simulate",
+    "sweep": "experiment.sweep",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -56,5 +85,9 @@ def __getattr__(name: str) -> Any:
         return version("sottovoce")
     if name not in __all__:
         raise AttributeError(f"module 'sottovoce' has no attribute {name!r}")
-    home = "core.errors" if name.endswith("Error") else f"experiment.{_HOMES.get(name, name)}"
+    home = _HOMES.get(name, "core.errors")
     return getattr(import_module(f"sottovoce.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -35,6 +35,7 @@ class Dataset:
     ids: NDArray[np.int64] | None = None
     class_names: tuple[str, ...] | None = None
     preprocessing: dict[str, Any] | None = None
+    test_data: str | None = None  # how the test records were chosen, in words; None: they came with the data
 
     def __post_init__(self) -> None:
         if self.x_train.shape[1:] != self.x_test.shape[1:]:

@@ -7,12 +7,16 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from sottovoce.data import Dataset, Partition
-from sottovoce.models import Network
+from sottovoce.models import Model
 from sottovoce.schemes import Scheme, State
 
-__all__ = ["NOTHING", "Callbacks", "Given"]
+__all__ = ["NOTHING", "Callbacks", "Given", "Stop"]
 
 _SECRET: Final = ("draws", "draws_salt")  # who was drawn how often: what a private run must not publish
+
+
+class Stop(Exception):  # noqa: N818 - not an error: the caller has seen enough
+    """Raised by a callback to end a run after this round; the run is whole, and its summary says `stopped_early`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +29,7 @@ class Given:
 
     dataset: Dataset | None = None
     partition: Partition | None = None
-    network: Network | None = None
+    network: Model | None = None
     scheme: Scheme | None = None
 
     @property
@@ -51,17 +55,22 @@ class Callbacks:
         """Tell the resolved experiment, before the first round that is played."""
         self._tell("on_start", config)
 
-    def round(self, record: dict[str, Any], state: State) -> None:
-        """Tell the published record of a round, and the state after it."""
+    def round(self, record: dict[str, Any], state: State) -> bool:
+        """Tell the published record of a round, and the state after it; return whether a callback ends the run."""
         seen = {name: value for name, value in state.items() if not (self._private and name in _SECRET)}
-        self._tell("on_round", dict(record), seen)
+        return self._tell("on_round", dict(record), seen)
 
     def end(self, summary: dict[str, Any]) -> None:
         """Tell the summary, after it is written."""
         self._tell("on_end", summary)
 
-    def _tell(self, method: str, *values: Any) -> None:
+    def _tell(self, method: str, *values: Any) -> bool:
+        stop = False
         for callback in self._callbacks:
             act = getattr(callback, method, None)
             if act is not None:
-                act(*values)
+                try:
+                    act(*values)
+                except Stop:
+                    stop = True  # the others still hear of this round
+        return stop

@@ -20,7 +20,7 @@ from sottovoce.experiment.given import NOTHING, Given
 from sottovoce.federation.cohort import Cohort
 from sottovoce.federation.shared import Arrays
 from sottovoce.federation.worker import Blueprint
-from sottovoce.models import LocalTraining, Network, network
+from sottovoce.models import LocalTraining, Model, network
 from sottovoce.schemes import Scheme
 
 __all__ = ["Parts", "gather"]
@@ -33,7 +33,7 @@ class Parts:
     experiment: Experiment
     dataset: Dataset
     splits: dict[str, Dataset]  # "held_out" and "public", where there are such
-    network: Network
+    network: Model
     partition: Partition
     cohort: Cohort
     scheme: Scheme  # not yet bound to the network

@@ -124,9 +124,11 @@ def _play(
                 folder.keep_best(parts.network.layout.views(model_of(state)))
             folder.append(told.public, told.operator)
             observe(told.whole)
-            callbacks.round(told.public, state)
+            stop = callbacks.round(told.public, state)
             if round_ % general.checkpoint_every == 0 or round_ == last:
                 folder.save(round_, state)
+            if stop:
+                break
         if len(records) % general.checkpoint_every and len(records) != last:
             folder.save(len(records), state)  # stopped between two checkpoints
         summary = summarise(parts, ready, records, costs, spent=0 if ledger is None else ledger.spent)

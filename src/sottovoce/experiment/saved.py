@@ -17,9 +17,9 @@ from sottovoce.core.vectors import Vector
 from sottovoce.data import Preprocessing, is_table, read_csv, read_records
 from sottovoce.data.files import read_npz
 from sottovoce.experiment.config import Experiment, parse
-from sottovoce.models import LocalTraining, Network, evaluate, make_trainer, network
+from sottovoce.models import LocalTraining, Model, evaluate, make_trainer, network
 
-__all__ = ["Prediction", "SavedModel", "read_model"]
+__all__ = ["Prediction", "SavedModel", "read_inputs", "read_model"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Prediction:
 class SavedModel:
     """The model of a run, with what it takes to give it new records."""
 
-    network: Network
+    network: Model
     params: Vector
     inputs: dict[str, Any]  # of preprocessing.json
 
@@ -102,7 +102,7 @@ def read_model(run: Path, *, best: bool = False) -> SavedModel:
     if not file.is_file():
         reason = "was never evaluated" if best else "is not finished; go on with it (sottovoce run ... --resume)"
         raise InputError(f"{run} has no {file.name}: the run {reason}")
-    inputs = _inputs(run / "preprocessing.json")
+    inputs = read_inputs(run)
     net = _network(run, _experiment(run / "config.toml"), inputs)
     arrays = read_npz(file, [name for name, _ in net.layout.tensors])
     for name, shape in net.layout.tensors:
@@ -118,7 +118,9 @@ def _experiment(path: Path) -> Experiment:
         raise RunError(f"{path} cannot be read: {error}") from None
 
 
-def _inputs(path: Path) -> dict[str, Any]:
+def read_inputs(run: Path) -> dict[str, Any]:
+    """Return what the model of a run reads."""
+    path = run / "preprocessing.json"
     try:
         inputs = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -133,7 +135,7 @@ def _inputs(path: Path) -> dict[str, Any]:
     return inputs
 
 
-def _network(run: Path, experiment: Experiment, inputs: dict[str, Any]) -> Network:
+def _network(run: Path, experiment: Experiment, inputs: dict[str, Any]) -> Model:
     try:
         shape, classes = tuple(int(size) for size in inputs["input_shape"]), int(inputs["classes"])
         scale = float(inputs["input_scale"])

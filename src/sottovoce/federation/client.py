@@ -21,7 +21,7 @@ from sottovoce.federation.behaviour import HONEST, Behaviour
 from sottovoce.federation.coding import Coding, Terms
 from sottovoce.federation.masking import Masking, begin_masking
 from sottovoce.federation.secure import ANNOUNCING, Registry, downlink_hash, read_announcement
-from sottovoce.models import Network, Shard, Trainer
+from sottovoce.models import Model, Shard, Trainer
 from sottovoce.schemes.base import Scheme, State, Task
 from sottovoce.secagg import Policy, RoundMark, Session
 
@@ -39,7 +39,7 @@ def setup_message(scheme: Scheme, public: Streams) -> bytes:
     return wire.pack(np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32), bits=32) + scheme.setup()
 
 
-def read_setup(scheme: Scheme, network: Network, payload: bytes) -> Scheme:
+def read_setup(scheme: Scheme, network: Model, payload: bytes) -> Scheme:
     """Return the client's bound scheme: w_0 and the coordinate set come from the set-up message alone."""
     size = wire.frame_size(2, bits=32)
     low, high = wire.unpack(payload[:size], length=2, bits=32).tolist()

@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 from types import TracebackType
 from typing import Any, Self
 
+import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 
@@ -240,7 +241,7 @@ class LocalEngine:
 
     def _send(self, pipe: Connection, call: Call) -> None:
         try:
-            pipe.send(call)
+            pipe.send_bytes(cloudpickle.dumps(call))  # a user's class may live in a notebook or a script
         except (BrokenPipeError, ConnectionResetError):
             raise self._death(pipe) from None
 

@@ -21,7 +21,7 @@ from sottovoce.federation.secure import Registry
 from sottovoce.federation.shared import Arrays
 from sottovoce.federation.sums import Fold
 from sottovoce.federation.vote import Vote
-from sottovoce.models import LocalTraining, Network, Shard, make_trainer
+from sottovoce.models import LocalTraining, Model, Shard, make_trainer
 from sottovoce.schemes.base import Scheme
 
 __all__ = ["Blueprint", "Outcome", "Worker"]
@@ -33,7 +33,7 @@ Outcome = tuple[dict[int, int], dict[int, bytes], dict[int, str]]  # sizes, payl
 class Blueprint:
     """What a worker needs to act for clients; all of it public but the records, which are shared memory."""
 
-    network: Network
+    network: Model
     training: LocalTraining
     trainer: Literal["auto", "torch", "fast"]
     device: str

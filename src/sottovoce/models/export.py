@@ -21,6 +21,7 @@ import numpy as np
 
 from sottovoce.core.errors import InputError
 from sottovoce.core.vectors import Vector
+from sottovoce.models.base import Model
 from sottovoce.models.network import Network
 
 __all__ = ["FORMS", "SUFFIX", "architecture", "export"]
@@ -31,11 +32,13 @@ VERSION: Final = 1
 _ONNX: Final = ("onnx", "onnxscript")
 
 
-def export(network: Network, params: Vector, form: str, path: Path, facts: Mapping[str, Any]) -> None:
+def export(network: Model, params: Vector, form: str, path: Path, facts: Mapping[str, Any]) -> None:
     """Write a network with its parameters; `facts` (what it reads, the names of the classes) go into the file as JSON.
 
     The file appears whole or not at all.
     """
+    if not isinstance(network, Network):
+        raise InputError(f"{network.name} is a torch module, which torch itself exports: take `.model` of the result")
     draft = path.with_name(f".{path.name}.new{SUFFIX[form]}")
     told = json.dumps({**architecture(network), "inputs": dict(facts)})
     try:

@@ -12,7 +12,7 @@ from sottovoce.core.validate import nearest, one_of
 from sottovoce.core.words import type_words
 from sottovoce.schemes.base import Scheme
 
-__all__ = ["known", "make", "scheme_class"]
+__all__ = ["known", "make", "own", "scheme_class"]
 
 # Named and not imported: `sottovoce --help` should not load scipy.
 _HOME: Final = "sottovoce.schemes"
@@ -30,6 +30,20 @@ _KNOWN: Final = {
     "fl-bas-4": f"{_HOME}.basic:Basic4",
     "fl-top-bis": f"{_HOME}.top:TopBis",
 }
+_OWN: dict[str, type[Scheme]] = {}  # of users, whose classes may live in a notebook
+
+
+def own(scheme: type[Scheme]) -> None:
+    """Let a user's class be found by its name in this process; a cell that is run again brings a new class."""
+    _check_class(scheme, scheme.__name__)
+    name = scheme.name
+    if name in _KNOWN:
+        if scheme is not scheme_class(name):
+            raise InputError(f"{scheme.__name__} cannot be named {name!r}, a scheme of sottovoce; choose another name")
+        return
+    if not name.replace("-", "").replace("_", "").isalnum():
+        raise InputError(f"{scheme.__name__}: name must be letters, digits, - and _, got {name!r}")
+    _OWN[name] = scheme
 
 
 def known() -> list[str]:
@@ -63,6 +77,8 @@ def make(name: str, **keys: Any) -> Scheme:
 
 def scheme_class(name: str) -> type[Scheme]:
     """Return the class of a scheme by its name or its place."""
+    if name in _OWN:
+        return _OWN[name]
     if ":" not in name:
         one_of("scheme", name, _KNOWN)
     module, _, attribute = _KNOWN.get(name, name).partition(":")
@@ -74,11 +90,15 @@ def scheme_class(name: str) -> type[Scheme]:
         raise InputError(f"scheme {name!r}: module {module!r} cannot be imported: {error}") from error
     if not (inspect.isclass(found) and issubclass(found, Scheme)):
         raise InputError(f"scheme {name!r}: {attribute!r} is not a subclass of sottovoce.schemes.base.Scheme")
+    _check_class(found, attribute, f"scheme {name!r}: ")
+    return found
+
+
+def _check_class(found: type[Scheme], attribute: str, where: str = "") -> None:
     missing = sorted(getattr(found, "__abstractmethods__", ()))
     missing += [label for label in ("name", "paper", "saves") if not hasattr(found, label)]
     if missing:
-        raise InputError(f"scheme {name!r}: {attribute!r} does not define {', '.join(missing)}")
-    return found
+        raise InputError(f"{where}{attribute!r} does not define {', '.join(missing)}")
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 
@@ -236,7 +237,10 @@ def check_trainable(trial: Trial) -> None:
 
 def check_travel(trial: Trial) -> None:
     """Require that a scheme can be sent to a worker process, bound or not."""
-    copy = pickle.loads(pickle.dumps(trial.client))
+    try:
+        copy = pickle.loads(cloudpickle.dumps(trial.client))
+    except Exception as error:  # whatever a user's field raises
+        raise InputError(f"{trial.server.name}: it cannot be sent to a worker process: {error}") from error
     seed = trial.server.round_seed(1)
     message = copy.encode(trial.updates[0], seed, trial.streams.get(Purpose.ENCODE, 1, 0))
     trial.require(np.array_equal(message, trial.encode(trial.updates[0])), "a pickled copy encodes differently")

@@ -1,0 +1,205 @@
+"""Read what a user calls data: a name, arrays, a frame, a torch Dataset, or a list with one for each client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sottovoce.api.arrays import Labels, Pair, fifth, inputs, is_torch_dataset, number_labels, pair, prepare
+from sottovoce.core.errors import DataError, InputError
+from sottovoce.core.streams import Purpose, Seeds
+from sottovoce.data import Dataset, Shards, TableKeys, as_table, load, table_dataset
+
+__all__ = ["Columns", "Loaded", "Reader", "read"]
+
+_SPLIT = 9  # the stream that sets test records aside; the run itself draws from 0 and 1
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How a table is read, or what is known beside the arrays: the keyword arguments of `simulate`."""
+
+    label: str | None = None
+    id: Any = None  # the column with the owners, or their numbers, one a record
+    split: str | None = None
+    schema: Any = None
+    classes: Sequence[Any] | None = None
+
+    def refuse(self, what: str, *allowed: str) -> None:
+        """Raise if an argument is given that this kind of data has no use for."""
+        for name in ("label", "id", "split", "schema", "classes"):
+            if name not in allowed and getattr(self, name) is not None:
+                raise InputError(f"{name}= is for another kind of data than {what}; remove it")
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What the model asks of the data."""
+
+    named: bool  # one of our networks; else a torch module, which gets records as they are
+    tokens: bool  # integers are token ids
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """Data that is ready for a run; `tables` are the keys of `[data]`."""
+
+    dataset: Dataset
+    tables: dict[str, Any]
+    classes: Labels
+    given: bool = True  # as objects: the run cannot load it by name
+    partition: Shards | None = None
+    taken: bool = False  # the names of the classes were taken from the clients' labels
+
+
+def read(data: Any, reader: Reader, *, test: Any, columns: Columns, seed: int) -> Loaded:
+    """Read any kind of data, and check it."""
+    if isinstance(data, str | Path):
+        return _named(str(data), test, columns)
+    if isinstance(data, Dataset):
+        columns.refuse("a Dataset")
+        _no_test(test, "a Dataset")
+        return Loaded(data, {"source": data.name}, _names(data))
+    if hasattr(data, "iloc") or isinstance(data, Mapping):
+        return _frame(data, test, columns)
+    columns.refuse("arrays", "id", "classes")
+    if isinstance(data, tuple) and len(data) == 4:
+        _no_test(test, "(x, y, x_test, y_test)")
+        data, test = data[:2], data[2:]
+    if isinstance(data, list):
+        if columns.id is not None:
+            raise InputError(
+                "id= is not for a list with one data set for each client, whose owners are known; remove it"
+            )
+        return _clients(data, reader, test, columns, seed)
+    if isinstance(data, tuple) or is_torch_dataset(data):
+        kind = "arrays" if isinstance(data, tuple) else "torch-dataset"
+        return _arrays([pair(data, "data")], kind, reader, test, columns, seed, is_torch_dataset(data))
+    raise DataError(
+        "data must be a name, (x, y) or (x, y, x_test, y_test) arrays, a pandas frame, a torch Dataset, or a list with "
+        f"one (x, y) pair or Dataset for each client, got {type(data).__name__}"
+    )
+
+
+def _named(source: str, test: Any, columns: Columns) -> Loaded:
+    columns.refuse(repr(source), "label", "id", "split", "schema")
+    _no_test(test, repr(source))
+    words = {name: getattr(columns, name) for name in ("label", "id", "split", "schema")}
+    keys: dict[str, Any] = {}
+    for name, word in words.items():
+        if word is not None and not isinstance(word, str | Path):
+            raise InputError(f"{name}= must be a text for the file {source!r}, got {type(word).__name__}")
+        keys |= {} if word is None else {name: str(word)}
+    dataset = load(source, table=TableKeys(**keys))
+    return Loaded(dataset, {"source": source, **keys}, _names(dataset), given=False)
+
+
+def _frame(frame: Any, test: Any, columns: Columns) -> Loaded:
+    """Read a frame, or a dict of columns; its preprocessing and its test records are those of a CSV file."""
+    columns.refuse("a frame", "label", "id", "split", "schema")
+    _no_test(test, "a frame: name a column with split=")
+    if columns.label is None:
+        raise InputError('a frame needs the name of its label column: label="..."')
+    dataset = table_dataset(
+        frame, label=columns.label, id=columns.id, split=columns.split, schema=columns.schema, name="frame"
+    )
+    # A table is read as text; predictions are told as the user's frame has them.
+    values = list(dict.fromkeys(frame[columns.label]))
+    texts = as_table({"label": values}).columns["label"]
+    given = {
+        text: value.item() if isinstance(value, np.generic) else value
+        for text, value in zip(texts, values, strict=True)
+    }
+    labels = tuple(given.get(name, name) for name in dataset.class_names or ())
+    how = "" if dataset.preprocessing is None else str(dataset.preprocessing["split"])
+    return Loaded(replace(dataset, test_data=how), {"source": "frame"}, labels)
+
+
+def _clients(parts: list[Any], reader: Reader, test: Any, columns: Columns, seed: int) -> Loaded:
+    pairs = []
+    for number, part in enumerate(parts):
+        pairs.append(pair(part, f"client {number}"))
+        if not len(pairs[-1].y):
+            raise DataError(f"client {number} has no records; leave it out of the list")
+        if pairs[-1].x.shape[1:] != pairs[0].x.shape[1:]:
+            raise DataError(
+                f"client {number} has records of shape {pairs[-1].x.shape[1:]}, client 0 of {pairs[0].x.shape[1:]}"
+            )
+    if not pairs:
+        raise DataError("data is an empty list; give one (x, y) pair or Dataset for each client")
+    return _arrays(pairs, "clients", reader, test, columns, seed, is_torch_dataset(parts[0]))
+
+
+def _arrays(
+    parts: list[Pair], source: str, reader: Reader, test: Any, columns: Columns, seed: int, channels_first: bool
+) -> Loaded:
+    """Join the parts, number the labels, and set test records aside if there are none."""
+    listed = source == "clients"
+    whole = Pair(np.concatenate([part.x for part in parts]), np.concatenate([part.y for part in parts]))
+    if not len(whole.y):
+        raise DataError("data has no records")
+    owners = np.repeat(np.arange(len(parts)), [len(part.y) for part in parts]) if listed else _owners(columns, whole)
+    held = None if test is None else pair(test, "test")
+    if held is not None and held.x.shape[1:] != whole.x.shape[1:]:
+        raise DataError(f"test has records of shape {held.x.shape[1:]}, the data of {whole.x.shape[1:]}")
+    numbers, classes = number_labels([whole.y] if held is None else [whole.y, held.y], columns.classes)
+    x, scale = inputs(whole.x, "data")
+    if held is None:
+        chosen = fifth(numbers[0], Seeds(seed).world.get(Purpose.SPLIT, _SPLIT), owners if listed else None)
+        x_test, y_test, x, y = x[chosen], numbers[0][chosen], x[~chosen], numbers[0][~chosen]
+        owners = None if owners is None else owners[~chosen]
+        how = f"a fifth of the records ({len(y_test)}), classes in proportion, set aside at random with seed {seed}"
+    else:
+        (x_test, test_scale), (y, y_test) = inputs(held.x, "test"), numbers
+        if test_scale != scale:
+            raise DataError(
+                f"the data is {whole.x.dtype} and test {held.x.dtype}; give both as images or both as numbers"
+            )
+        how = f"given ({len(y_test)} records)"
+    x, x_test = (
+        prepare(part, tokens=reader.tokens, channels_first=channels_first, named=reader.named) for part in (x, x_test)
+    )
+    dataset = Dataset(
+        name=source,
+        x_train=x,
+        y_train=y,
+        x_test=x_test,
+        y_test=y_test,
+        classes=len(classes),
+        input_scale=scale,
+        ids=owners,
+        class_names=None
+        if isinstance(classes[0], int) and not isinstance(classes[0], bool)
+        else tuple(map(str, classes)),
+        test_data=how,
+    )
+    taken = columns.classes is None and isinstance(classes[0], str)
+    if not listed:
+        return Loaded(dataset, {"source": source}, classes, taken=taken)
+    sizes = np.bincount(owners, minlength=len(parts)) if owners is not None else np.zeros(0, np.int64)
+    shards = Shards(np.arange(len(y)), np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
+    tables = {"source": source, "clients": len(parts), "partition": "by-id"}
+    return Loaded(dataset, tables, classes, partition=shards, taken=taken)
+
+
+def _owners(columns: Columns, whole: Pair) -> NDArray[np.int64] | None:
+    if columns.id is None:
+        return None
+    ids = np.asarray(columns.id)
+    if ids.shape != whole.y.shape:
+        raise DataError(f"id= has shape {ids.shape}, but there are {len(whole.y)} records; each needs one owner")
+    return np.unique(ids, return_inverse=True)[1].astype(np.int64)
+
+
+def _names(dataset: Dataset) -> Labels:
+    return tuple(range(dataset.classes)) if dataset.class_names is None else dataset.class_names
+
+
+def _no_test(test: Any, what: str) -> None:
+    if test is not None:
+        raise InputError(f"test= is for arrays and torch Datasets, not for {what}")

@@ -1,0 +1,86 @@
+"""The keys of `[privacy]` as an object, and what `simulate` fills in where an experiment file must say it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from sottovoce.experiment import tables
+from sottovoce.experiment.config import Experiment, parse
+from sottovoce.privacy.accounting.calculator import calculate
+from sottovoce.schemes import Scheme
+
+__all__ = ["Privacy", "filled"]
+
+_VOTE_SHARE: Final = 0.25  # of epsilon, at most, for the vote before round 1
+_VOTE_NOISE: Final = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0)
+
+
+class Privacy(tables.Privacy):
+    """What a private run promises: the keys of `[privacy]`, with the same defaults and the same checks. Immutable.
+
+    >>> Privacy(epsilon=1.0).delta
+    1e-05
+    >>> Privacy(epsilom=1.0)
+    Traceback (most recent call last):
+    sottovoce.core.errors.ConfigError: Privacy: [privacy] has no key 'epsilom'; did you mean 'epsilon'?
+    """
+
+    def __init__(self, **keys: Any) -> None:
+        try:
+            super().__init__(**keys)
+        except ValidationError:
+            parse({"privacy": keys}, where="Privacy")  # raises the sentence that a file would get
+            raise
+
+
+def filled(privacy: tables.Privacy, scheme: Scheme, experiment: Experiment) -> dict[str, Any]:
+    """Return the table of `[privacy]`, with the choices that an experiment file leaves to its author.
+
+    Without a clip norm, clipping is "adaptive"; in a small federation the count that it adapts by gets more noise than
+    usual, so that the updates keep most of the budget. Without public data, a scheme that chooses its coordinates lets
+    the clients vote for them, with as much noise as it takes to cost at most a quarter of epsilon.
+
+    Guarantee: both are private and part of the budget, which the plan of the run solves and checks as ever.
+    """
+    table = privacy.model_dump(exclude_unset=True, exclude_none=True)
+    if "clipping" not in table and "clip_norm" not in table and scheme.form == "floats":
+        table["clipping"] = "adaptive"
+        usual = float(experiment.cohort.sample_rate) * experiment.data.clients / 20
+        if "count_stddev" not in table and (noise := _round_noise(privacy, experiment)) > usual:
+            table["count_stddev"] = round(noise, 3)
+    voting = scheme.needs_importance and experiment.scheme.public is None and not privacy.unsafe_public
+    if voting and privacy.vote_noise_multiplier is None and table.get("clipping") != "public":
+        table["vote_noise_multiplier"] = privacy.noise_multiplier or _vote_noise(privacy, experiment)
+    return table
+
+
+def _round_noise(privacy: tables.Privacy, experiment: Experiment) -> float:
+    """Return about the noise multiplier that the rounds will have."""
+    if privacy.epsilon is None or privacy.noise_multiplier is not None:
+        return privacy.noise_multiplier or 0.0  # the plan will say what is missing
+    rounds = experiment.experiment.rounds
+    return float(_cost(privacy, experiment, rounds, epsilon=privacy.epsilon)["noise_multiplier"])
+
+
+def _vote_noise(privacy: tables.Privacy, experiment: Experiment) -> float:
+    """Return the least noise of a short list at which one round costs no more than a quarter of epsilon."""
+    if privacy.epsilon is None:
+        return _VOTE_NOISE[-1]  # the plan will say what is missing
+    for noise in _VOTE_NOISE:
+        if _cost(privacy, experiment, 1, noise_multiplier=noise)["epsilon"] <= _VOTE_SHARE * privacy.epsilon:
+            return noise
+    return _VOTE_NOISE[-1]
+
+
+def _cost(privacy: tables.Privacy, experiment: Experiment, rounds: int, **known: float) -> dict[str, Any]:
+    return calculate(
+        sample_rate=float(experiment.cohort.sample_rate),
+        rounds=rounds,
+        delta=privacy.delta,
+        sampling=experiment.cohort.sampling,
+        accountant="rdp",  # fast, and on the safe side
+        noise_multiplier=known.get("noise_multiplier"),
+        epsilon=known.get("epsilon"),
+    )

@@ -1,0 +1,186 @@
+"""Simulate a federation with data, a model and a scheme that are given as objects or by name."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from sottovoce.api import data as data_reader
+from sottovoce.api import model as model_reader
+from sottovoce.api import scheme as scheme_reader
+from sottovoce.api.callbacks import adapted
+from sottovoce.api.privacy import Privacy, filled
+from sottovoce.api.result import Result
+from sottovoce.core.errors import InputError, PrivacyError
+from sottovoce.core.validate import nearest
+from sottovoce.experiment import tables
+from sottovoce.experiment.config import Experiment, parse
+from sottovoce.experiment.given import Given
+from sottovoce.experiment.run import run
+from sottovoce.schemes import Scheme
+
+__all__ = ["simulate"]
+
+_TABLES: Final[dict[str, type[tables.Table]]] = {
+    "experiment": tables.General,
+    "data": tables.Data,
+    "model": tables.Model,
+    "client": tables.Client,
+    "cohort": tables.CohortTable,
+    "aggregation": tables.Aggregation,
+    "devices": tables.Devices,
+    "engine": tables.Engine,
+}
+# Told by `data`, `model`, or one of several tables that have a key of this name: the first is meant.
+_NOT_KEYS: Final = ("source",)
+
+
+def simulate(
+    data: Any,
+    model: Any = "mlp",
+    scheme: str | tuple[str, dict[str, Any]] | Scheme = "fl-std",
+    privacy: Privacy | Mapping[str, Any] | None = None,
+    *,
+    clients: int | None = None,
+    rounds: int | None = None,
+    sample_rate: float | str | Fraction | None = None,
+    partition: str | None = None,
+    local_steps: int | None = None,
+    batch_size: int | str | None = None,
+    client_lr: float | None = None,
+    optimizer: str | None = None,
+    evaluate_every: int | None = None,
+    seed: int = 1,
+    secure: str | None = None,
+    workers: int | None = None,
+    server: Mapping[str, Any] | None = None,
+    scheme_keys: dict[str, Any] | None = None,
+    test: Any = None,
+    label: str | None = None,
+    id: Any = None,
+    split: str | None = None,
+    schema: Any = None,
+    classes: Sequence[Any] | None = None,
+    callbacks: Any = (),
+    out: Path | str | None = None,
+    resume: bool = False,
+    **keys: Any,
+) -> Result:
+    """Train a model on the records of simulated clients, and return what came out.
+
+    data        a name or a file ("digits", "patients.csv"), arrays (x, y) or (x, y, x_test, y_test), a pandas frame
+                with `label="column"`, a torch Dataset, or a list with an (x, y) pair or a Dataset for each client.
+                Without test records (`test=(x_test, y_test)`) a fifth is set aside; `test_data` in the summary says so.
+    model       a name ("mlp", "cnn", "logistic"), a `Network`, or any torch module without BatchNorm
+    scheme      a name, a name and its keys (`("fl-top", {"ratio": 0.01})`), or a scheme object, also of your own class
+    privacy     `sv.Privacy(epsilon=1)` with the keys of `[privacy]`; without it the run is not private
+    id          the column, or the array, that says who owns each record, for `partition="by-id"`
+    classes     the labels in order, where they should not be taken from the records
+    callbacks   functions that are called with the record of each round (and the state, if they take two arguments), or
+                objects with `on_start(config)`, `on_round(record, state)`, `on_end(summary)`; to end the run, raise
+                `sv.Stop` in one
+    out         the run folder to write; without it a temporary one, which `Result.save` copies
+
+    The other arguments are keys of an experiment file, with the same meaning and defaults: `sottovoce explain` lists
+    them. Keys that are not in the signature (`momentum`, `sampling`, `hidden`, ...) can be given too.
+
+    Guarantee: a private run keeps its promise as one from an experiment file does; nothing is written before all parts
+    have been checked.
+    """
+    keys |= {
+        "clients": clients,
+        "rounds": rounds,
+        "sample_rate": sample_rate,
+        "partition": partition,
+        "local_steps": local_steps,
+        "batch_size": batch_size,
+        "client_lr": client_lr,
+        "optimizer": optimizer,
+        "evaluate_every": evaluate_every,
+        "seed": seed,
+        "secure": secure,
+        "workers": workers,
+    }
+    asked = _by_table({key: _plain(value) for key, value in keys.items() if value is not None})
+    ready = adapted(callbacks)
+    chosen, scheme_table = scheme_reader.read(scheme, scheme_keys)
+    columns = data_reader.Columns(label=label, id=id, split=split, schema=schema, classes=classes)
+    loaded = data_reader.read(data, model_reader.reader_of(model), test=test, columns=columns, seed=seed)
+    records = loaded.dataset
+    network = model_reader.make(
+        model, records.shape, records.classes, input_scale=records.input_scale, **asked.get("model", {})
+    )
+    scheme_reader.check(chosen, network.dim)
+    asked["data"] = _data_table(loaded, asked.get("data", {}))
+    asked["model"] = {"name": model if isinstance(model, str) else network.name, **asked.get("model", {})}
+    asked["scheme"] = scheme_table
+    if server is not None:
+        asked["server"] = {key: _plain(value) for key, value in server.items()}
+    if privacy is not None:
+        private = privacy if isinstance(privacy, tables.Privacy) else Privacy(**privacy)
+        _check_classes(loaded, private)
+        # Checked without privacy first: what is filled in depends on the other tables.
+        asked["privacy"] = filled(private, chosen, parse(asked, where="simulate"))
+    experiment = parse(asked, where="simulate")
+    given = Given(
+        dataset=records if loaded.given else None,
+        partition=loaded.partition if _whole(experiment, chosen) else None,
+        network=None if isinstance(model, str) else network,
+        scheme=chosen if isinstance(scheme, Scheme) else None,
+    )
+    own = tempfile.TemporaryDirectory(prefix="sottovoce-") if out is None else None
+    folder = Path(out or "") if own is None else Path(own.name) / experiment.experiment.name
+    run(experiment, folder, resume=resume, callbacks=ready, given=given)
+    return Result(folder, network=network, classes=loaded.classes, own=own)
+
+
+def _by_table(keys: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Put each key into the table of an experiment file that has it."""
+    asked: dict[str, dict[str, Any]] = {}
+    known = {
+        key: name for name, table in reversed(_TABLES.items()) for key in table.model_fields if key not in _NOT_KEYS
+    }
+    for key, value in keys.items():
+        if key not in known:
+            guess = nearest(key, known)
+            raise InputError(
+                f"simulate has no argument {key!r}; " + (f"did you mean {guess!r}?" if guess else "see its help")
+            )
+        asked.setdefault(known[key], {})[key] = value
+    return asked
+
+
+def _data_table(loaded: data_reader.Loaded, asked: dict[str, Any]) -> dict[str, Any]:
+    if loaded.partition is not None:
+        if asked.get("clients", loaded.partition.clients) != loaded.partition.clients:
+            raise InputError(
+                f"clients is {asked['clients']}, but data lists {loaded.partition.clients} of them; leave it out"
+            )
+        if "partition" in asked:
+            raise InputError("the list in data says who owns which records; leave partition out")
+    return {**asked, **loaded.tables}
+
+
+def _whole(experiment: Experiment, scheme: Scheme) -> bool:
+    """Tell whether all train records stay with their clients: nothing is set aside as public or held-out data."""
+    private = experiment.privacy
+    voted = private is not None and private.vote_noise_multiplier is not None
+    slices = (scheme.needs_importance and not voted) or (private is not None and private.clipping == "public")
+    return not experiment.data.held_out and not (slices and experiment.scheme.public is None)
+
+
+def _check_classes(loaded: data_reader.Loaded, privacy: tables.Privacy) -> None:
+    if loaded.taken and not privacy.unsafe_preprocessing:
+        raise PrivacyError(
+            f"the names of the {loaded.dataset.classes} classes were taken from the clients' labels, which epsilon "
+            "does not cover; give them in classes=[...], or set unsafe_preprocessing=True in Privacy"
+        )
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

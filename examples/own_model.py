@@ -1,4 +1,4 @@
-"""Train a torch module of your own, here a small ResNet; GroupNorm, because the statistics of BatchNorm are not private."""
+"""Train a torch module of your own, here a small ResNet. GroupNorm: the statistics of BatchNorm are not private."""
 
 import os
 

@@ -61,8 +61,8 @@ def summarise(parts: Parts, ready: Ready, records: list[Record], costs: Costs, *
         "aborted_rounds": sum("aborted" in record for record in records),
         "stopped_early": len(records) < experiment.experiment.rounds,
     }
-    if assembly.dataset.test_data is not None:
-        summary["test_data"] = assembly.dataset.test_data
+    if parts.dataset.test_data is not None:
+        summary["test_data"] = parts.dataset.test_data
     if plan is None:
         summary["failures"] = sum(len(record.get("failures", ())) for record in records)
     else:

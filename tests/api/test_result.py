@@ -48,6 +48,7 @@ def test_a_named_folder_stays(tmp_path: Path) -> None:
     assert kept.folder == tmp_path / "run" and "temporary" not in repr(kept)
     with pytest.raises(sv.InputError, match="already holds a run"):
         simulate((X, Y), rounds=1, out=tmp_path / "run")
+    assert simulate((X, Y), rounds=1, out=tmp_path / "run", resume=True).summary == kept.summary
 
 
 def test_save_overwrites_nothing(result: sv.Result, tmp_path: Path) -> None:

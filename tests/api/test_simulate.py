@@ -60,6 +60,24 @@ def test_a_network_and_a_scheme_as_objects_play_like_their_names() -> None:
     assert given.config["scheme"] == named.config["scheme"]
 
 
+def test_owners_are_the_clients_unless_another_number_is_given() -> None:
+    owners = np.array([f"ward {number % 7}" for number in range(90)])
+
+    assert simulate((X, Y), id=owners, partition="by-id", clients=None, rounds=1)["clients"] == 7
+    assert simulate((X, Y), clients=None, rounds=1)["clients"] == 72
+
+
+def test_a_simulation_that_fails_leaves_no_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def fail(record: dict[str, Any]) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        simulate((X, Y), callbacks=fail)
+    assert not list(tmp_path.glob("sottovoce-*"))
+
+
 def test_words_in_words_out() -> None:
     result = simulate((X, WORDS[Y]), rounds=8)
 
@@ -164,6 +182,8 @@ def test_a_torch_module_comes_back_with_its_weights(tmp_path: Path) -> None:
     assert np.allclose(again.predict_scores(X), result.predict_scores(X))
     assert again.predict(X[:5]).tolist() == result.predict(X[:5]).tolist()
     assert sv.result(saved).model["0.weight"].shape == (8, 4)
+    with pytest.raises(sv.InputError, match=r"weights of a Sequential, not its code; .*model="):
+        sv.result(saved).predict(X)
 
 
 def test_a_module_for_images_reads_channels_first_and_last() -> None:

@@ -57,10 +57,10 @@ class Loaded:
     taken: bool = False  # the names of the classes were taken from the clients' labels
 
 
-def read(data: Any, reader: Reader, *, test: Any, columns: Columns, seed: int) -> Loaded:
-    """Read any kind of data, and check it."""
+def read(data: Any, reader: Reader, *, test: Any, columns: Columns, seed: int, folder: str | None = None) -> Loaded:
+    """Read any kind of data, and check it; `folder` is where a name or a file is looked for."""
     if isinstance(data, str | Path):
-        return _named(str(data), test, columns)
+        return _named(str(data), test, columns, folder)
     if isinstance(data, Dataset):
         columns.refuse("a Dataset")
         _no_test(test, "a Dataset")
@@ -86,7 +86,7 @@ def read(data: Any, reader: Reader, *, test: Any, columns: Columns, seed: int) -
     )
 
 
-def _named(source: str, test: Any, columns: Columns) -> Loaded:
+def _named(source: str, test: Any, columns: Columns, folder: str | None) -> Loaded:
     columns.refuse(repr(source), "label", "id", "split", "schema")
     _no_test(test, repr(source))
     words = {name: getattr(columns, name) for name in ("label", "id", "split", "schema")}
@@ -95,7 +95,7 @@ def _named(source: str, test: Any, columns: Columns) -> Loaded:
         if word is not None and not isinstance(word, str | Path):
             raise InputError(f"{name}= must be a text for the file {source!r}, got {type(word).__name__}")
         keys |= {} if word is None else {name: str(word)}
-    dataset = load(source, table=TableKeys(**keys))
+    dataset = load(source, folder, table=TableKeys(**keys))
     return Loaded(dataset, {"source": source, **keys}, _names(dataset), given=False)
 
 

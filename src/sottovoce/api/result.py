@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import shutil
-import tempfile
+import weakref
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,12 +39,14 @@ class Result:
         *,
         network: Model | None = None,
         classes: tuple[Any, ...] | None = None,
-        own: tempfile.TemporaryDirectory[str] | None = None,
+        own: Path | None = None,
     ) -> None:
         self.folder = Path(folder)
         self._network = network
         self._classes = classes
         self._own = own
+        if own is not None:
+            weakref.finalize(self, shutil.rmtree, own, ignore_errors=True)
         if self._run.summary is None:
             raise InputError(
                 f"{self.folder} is not finished: it has no summary.json; go on with `sottovoce run --resume`"
@@ -74,6 +76,9 @@ class Result:
     def __getitem__(self, key: str) -> Any:
         return self.summary[key]
 
+    def __contains__(self, key: object) -> bool:
+        return key in self.summary
+
     def frame(self) -> Any:
         """Return the rounds as a pandas frame."""
         try:
@@ -86,11 +91,26 @@ class Result:
 
     @cached_property
     def _saved(self) -> SavedModel:
-        from sottovoce.experiment.saved import SavedModel, read_inputs, read_model
+        from sottovoce.experiment.saved import SavedModel, read_inputs
 
-        if self._network is None:
-            return read_model(self.folder)
-        return SavedModel(self._network, self._params(self._network), read_inputs(self.folder))
+        told = read_inputs(self.folder)
+        network = self._network or self._rebuilt(told)
+        return SavedModel(network, self._params(network), told)
+
+    def _rebuilt(self, told: dict[str, Any]) -> Model:
+        """Return the network that the config names, from what is written down about the records."""
+        from sottovoce.models import NAMES, make_model
+
+        model = self.config["model"]
+        if model["name"] not in NAMES:
+            raise InputError(
+                f"{self.folder} has the weights of a {model['name']}, not its code; read it with "
+                "sottovoce.result(folder, model=...) and a model of the same class"
+            )
+        shape, scale = tuple(told["input_shape"]), float(told["input_scale"])
+        return make_model(
+            model["name"], shape, int(told["classes"]), input_scale=scale, hidden=model.get("hidden", 128)
+        )
 
     def _params(self, network: Model) -> Vector:
         tensors = read_npz(self.folder / "model.npz", [name for name, _ in network.layout.tensors])

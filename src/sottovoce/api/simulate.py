@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -110,7 +111,8 @@ def simulate(
     ready = adapted(callbacks)
     chosen, scheme_table = scheme_reader.read(scheme, scheme_keys)
     columns = data_reader.Columns(label=label, id=id, split=split, schema=schema, classes=classes)
-    loaded = data_reader.read(data, model_reader.reader_of(model), test=test, columns=columns, seed=seed)
+    place = asked.get("data", {}).get("folder")
+    loaded = data_reader.read(data, model_reader.reader_of(model), test=test, columns=columns, seed=seed, folder=place)
     records = loaded.dataset
     network = model_reader.make(
         model, records.shape, records.classes, input_scale=records.input_scale, **asked.get("model", {})
@@ -133,9 +135,14 @@ def simulate(
         network=None if isinstance(model, str) else network,
         scheme=chosen if isinstance(scheme, Scheme) else None,
     )
-    own = tempfile.TemporaryDirectory(prefix="sottovoce-") if out is None else None
-    folder = Path(out or "") if own is None else Path(own.name) / experiment.experiment.name
-    run(experiment, folder, resume=resume, callbacks=ready, given=given)
+    own = Path(tempfile.mkdtemp(prefix="sottovoce-")) if out is None else None
+    folder = Path(out or "") if own is None else own / experiment.experiment.name
+    try:
+        run(experiment, folder, resume=resume, callbacks=ready, given=given)
+    except BaseException:
+        if own is not None:
+            shutil.rmtree(own, ignore_errors=True)
+        raise
     return Result(folder, network=network, classes=loaded.classes, own=own)
 
 
@@ -156,14 +163,17 @@ def _by_table(keys: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _data_table(loaded: data_reader.Loaded, asked: dict[str, Any]) -> dict[str, Any]:
+    """Return the table of `[data]`; as many clients as are listed or own records, else 100, or one a record."""
     if loaded.partition is not None:
         if asked.get("clients", loaded.partition.clients) != loaded.partition.clients:
-            raise InputError(
-                f"clients is {asked['clients']}, but data lists {loaded.partition.clients} of them; leave it out"
-            )
+            listed = loaded.partition.clients
+            raise InputError(f"clients is {asked['clients']}, but data lists {listed} of them; leave it out")
         if "partition" in asked:
             raise InputError("the list in data says who owns which records; leave partition out")
-    return {**asked, **loaded.tables}
+    usual = min(tables.Data().clients, loaded.dataset.records)
+    if asked.get("partition") == "by-id" and loaded.dataset.ids is not None:
+        usual = len(np.unique(loaded.dataset.ids))
+    return {"clients": usual, **asked, **loaded.tables}
 
 
 def _whole(experiment: Experiment, scheme: Scheme) -> bool:

@@ -177,6 +177,7 @@ def test_a_torch_module_comes_back_with_its_weights(tmp_path: Path) -> None:
     assert np.array_equal(logits.argmax(1).numpy(), result.predict(X))
     assert result["accuracy_final"] > 0.9
     assert torch.equal(module[0].weight, before)
+    assert result["bytes_setup_per_client"] >= 4 * result["dim"]  # w_0 travels: no seed tells it
     saved = result.save(tmp_path / "run")
     again = sv.result(saved, model=module)
     assert np.allclose(again.predict_scores(X), result.predict_scores(X))

@@ -132,7 +132,7 @@ def _put_together(
     """Return a federation for a bound scheme; `told` is the same before its binding, as clients have it."""
     parts = protection.parts
     coding = protection.coding(bound, plan)
-    setup = setup_message(bound, parts.seeds.public)
+    setup = setup_message(bound, parts.seeds.public, parts.network.start_payload())
     server = Server(
         bound,
         parts.cohort,

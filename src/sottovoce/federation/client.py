@@ -30,13 +30,15 @@ __all__ = ["TRAINING", "Client", "ClientState", "Heard", "Knowledge", "read_setu
 TRAINING: Final = ("train", "mask")  # the phases whose answer is made from an update
 
 
-def setup_message(scheme: Scheme, public: Streams) -> bytes:
+def setup_message(scheme: Scheme, public: Streams, start: bytes = b"") -> bytes:
     """Return what every client is told once: the seed of w_0 and of all shared choices, and the scheme's own set-up.
+
+    `start` is w_0 itself, of a model whose w_0 does not follow from the seed (`Model.start_payload`).
 
     Guarantee: the seed is that of the public streams; nobody's secrets follow from it.
     """
     seed = public.seed
-    return wire.pack(np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32), bits=32) + scheme.setup()
+    return wire.pack(np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32), bits=32) + start + scheme.setup()
 
 
 def read_setup(scheme: Scheme, network: Model, payload: bytes) -> Scheme:
@@ -44,8 +46,8 @@ def read_setup(scheme: Scheme, network: Model, payload: bytes) -> Scheme:
     size = wire.frame_size(2, bits=32)
     low, high = wire.unpack(payload[:size], length=2, bits=32).tolist()
     seed = low | high << 32
-    start = network.initialise(Streams(seed).get(Purpose.INIT))
-    return scheme.enrol(payload[size:], dim=network.dim, seed=seed, start=start)
+    start, rest = network.read_start(payload[size:], Streams(seed).get(Purpose.INIT))
+    return scheme.enrol(rest, dim=network.dim, seed=seed, start=start)
 
 
 class Heard(NamedTuple):

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from sottovoce.core.errors import InputError
 from sottovoce.schemes import Scheme
-from sottovoce.schemes.checks import scheme_checks
 from sottovoce.schemes.registry import make, own
+from sottovoce.testing.schemes import scheme_checks
 
 __all__ = ["check", "read"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "sottovoce"
-ROOMS = ("core", "data", "devices", "schemes", "report", "cli")
+ROOMS = ("core", "data", "devices", "schemes", "federation", "experiment", "report", "cli")
 ORDERS = {"Answer", "Be", "Describe", "Hold", "Keep", "Let", "Name", "Refuse", "Run", "Say", "Show", "Stand", "Tell"}
 
 

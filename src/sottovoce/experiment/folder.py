@@ -39,7 +39,7 @@ State = dict[str, NDArray[Any]]
 
 
 class RunFolder:
-    """Write one run; only one process can hold a folder."""
+    """The folder of one run; only one process can hold it."""
 
     def __init__(self, path: Path, lock: IO[str]) -> None:
         self.path = path
@@ -229,7 +229,7 @@ class RunFolder:
 
 
 class _DiskErrors:
-    """Turn a full or broken disk into one sentence that says how to go on."""
+    """A guard that turns a full or broken disk into one sentence that says how to go on."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

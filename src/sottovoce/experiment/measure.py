@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +11,10 @@ from sottovoce.core.errors import InputError
 from sottovoce.core.streams import Purpose
 from sottovoce.core.vectors import Vector
 from sottovoce.data import balance
+from sottovoce.experiment.parts import Parts
 from sottovoce.federation.engine import Evaluator
 from sottovoce.privacy.noise.clipping import public_clip_norm, unsafe_clip_norm
 from sottovoce.schemes import Scheme, importance
-
-if TYPE_CHECKING:
-    from sottovoce.experiment.parts import Parts
 
 __all__ = ["MEASURED", "coordinate_importance", "measured_clip_norm", "public_records"]
 

@@ -94,7 +94,7 @@ class Clear:
 
     @property
     def bits(self) -> int:
-        """Return one bit for a signs, 32 for a float."""
+        """Return one bit for a sign, 32 for a float."""
         return 1 if self.form == "signs" else 32
 
     def words(self, message: Message, terms: Terms, round_: int, client: int) -> NDArray[Any]:

@@ -11,7 +11,7 @@ __all__ = ["Fewest"]
 
 @dataclass(frozen=True)
 class Fewest:
-    """Say how many of a cohort must answer: floor(share * n) + 1, or all of them for a share of 1.
+    """The number of a cohort that must answer: floor(share * n) + 1, or all of them for a share of 1.
 
     But for a share of 0, where nothing is hidden, they are never fewer than 2: the sum of one vector is that vector.
     Of a cohort below `least` nothing is ever opened.

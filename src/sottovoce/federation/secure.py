@@ -47,7 +47,7 @@ ANNOUNCING: Final = ("advertise", "enrol")  # phases whose request begins with a
 
 @dataclass(frozen=True, eq=False)
 class Registry(Mapping[int, bytes]):
-    """Look up the public keys that clients registered before the run; in a simulation they follow from the seed."""
+    """The public keys that clients registered before the run; in a simulation they follow from the seed."""
 
     seeds: Seeds
     clients: int
@@ -66,7 +66,7 @@ class Registry(Mapping[int, bytes]):
 
 @dataclass(frozen=True)
 class Secure:
-    """Run one secure-aggregation session a round, with fresh keys."""
+    """The sum by one secure-aggregation session a round, with fresh keys."""
 
     coding: Coding  # of integers, which can be masked
     policy: Policy  # the server's own copy; every client has one too
@@ -134,7 +134,7 @@ class Secure:
 
 @dataclass
 class Standing:
-    """Enrol everyone in the first round, and sum every round with keys of that session; a resumed run enrols anew."""
+    """The sum with keys of a session: everyone enrols in the first round, and anew when a run is resumed."""
 
     secure: Secure
     registrar: Registrar | None = None

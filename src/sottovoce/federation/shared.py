@@ -18,7 +18,7 @@ _ALIGN = 64
 
 
 class Place(NamedTuple):
-    """Say where an array lies in the shared file."""
+    """The place of an array in the shared file."""
 
     offset: int
     dtype: str

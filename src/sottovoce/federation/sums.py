@@ -25,7 +25,7 @@ LARGEST = 4096.0  # a client value beyond this is a diverged client, not an upda
 
 
 class Fold(Protocol):
-    """Check and add payloads; frozen and picklable, so that workers can do it where the payload is made."""
+    """A way to check and add payloads; frozen and picklable, so that workers can do it where the payload is made."""
 
     @property
     def payload_size(self) -> int:
@@ -51,7 +51,7 @@ class Fold(Protocol):
 
 @dataclass(frozen=True)
 class FloatSum:
-    """Sum float32 messages as 64-bit integers on a grid of 2^-fraction_bits (2^-40 for up to 1024 senders)."""
+    """The sum of float32 messages, as 64-bit integers on a grid of 2^-fraction_bits (2^-40 for up to 1024 senders)."""
 
     length: int
     senders: int
@@ -88,13 +88,13 @@ class FloatSum:
 
 @dataclass(frozen=True)
 class SignSum:
-    """Count packed signs."""
+    """The count of packed signs."""
 
     length: int
 
     @property
     def payload_size(self) -> int:
-        """Return the bytes of a packed signs."""
+        """Return the bytes of one client's packed signs."""
         return wire.frame_size(self.length, 1)
 
     def empty(self) -> Tally:
@@ -102,7 +102,7 @@ class SignSum:
         return Tally(self.length)
 
     def add(self, accumulator: Tally, payload: bytes) -> None:
-        """Add one signs; only +1 and -1 can be said in one bit."""
+        """Add one client's signs; only +1 and -1 can be said in one bit."""
         accumulator.add(np.frombuffer(wire.open_frame(payload, length=self.length, bits=1), np.uint8))
 
     def merge(self, accumulator: Tally, other: Tally) -> None:
@@ -116,7 +116,7 @@ class SignSum:
 
 @dataclass(frozen=True)
 class WordSum:
-    """Sum integers modulo 2^bits."""
+    """The sum of integers modulo 2^bits."""
 
     length: int
     bits: int

@@ -31,7 +31,7 @@ VOTE = 0  # the round of the vote
 
 
 class Election(NamedTuple):
-    """Hold the importance that the vote gave each coordinate, 1 or 0, and what the vote cost.
+    """The importance that the vote gave each coordinate, 1 or 0, and what the vote cost.
 
     `cohort` and `total` are for the operator; what may be published is `costs`.
     """
@@ -45,7 +45,7 @@ class Election(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Vote(Scheme):
-    """Ask each client for its K most important coordinates, and keep the K with the highest sums.
+    """The scheme of the vote: each client marks its K most important coordinates, and the K with the highest sums stay.
 
     Symbols: K = `kept`, T_init = `training.local_steps`. Thesis, 5.4.3.
 
@@ -102,7 +102,7 @@ def hold_vote(server: Server, start: Vector) -> Generator[Request, Reply, Electi
 
 @dataclass(frozen=True)
 class _Voter:
-    """Train like the server on its public batch (`schemes.importance`), but on a client's own records."""
+    """A trainer that works as the server does on its public batch (`schemes.importance`), on a client's own records."""
 
     trainer: Trainer
     training: LocalTraining

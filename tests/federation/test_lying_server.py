@@ -22,13 +22,20 @@ from sottovoce.federation.round import server_round
 from sottovoce.federation.secure import Secure, Standing, announce, downlink_hash, signing_key
 from sottovoce.federation.worker import Worker
 from sottovoce.secagg import messages
-from sottovoce.testing.twin import Book, Hand, few
+from sottovoce.testing.twin import Book, Hand, Hosted, few
 
 REAL: dict[str, dict[str, Any]] = {
     "round": {"secure": "real"},
     "session": {"secure": "real", "key_life": "session"},
 }
 PRIVATE = {"noise_multiplier": 4.0, "delta": 1e-3, "accountant": "rdp", "clip_norm": 0.1}
+
+
+@pytest.fixture(params=[Hand, Hosted], ids=["by itself", "in a host"])
+def kind(request: pytest.FixtureRequest) -> type[Hand]:
+    """Return how clients are played: each from its own state, or many by a host."""
+    chosen: type[Hand] = request.param
+    return chosen
 
 
 def begun(hand_of: Callable[[Any], Hand] = Hand, **tables: Any) -> tuple[Hand, Any, Any]:
@@ -45,8 +52,8 @@ def nothing(client: int, payload: bytes) -> None:
 
 
 @pytest.mark.parametrize("life", REAL)
-def test_a_secure_run_has_no_phase_that_sends_words_unmasked(life: str) -> None:
-    hand, ready, state = begun(aggregation=REAL[life], privacy=PRIVATE)
+def test_a_secure_run_has_no_phase_that_sends_words_unmasked(kind: type[Hand], life: str) -> None:
+    hand, ready, state = begun(kind, aggregation=REAL[life], privacy=PRIVATE)
     down = ready.scheme.downlink(state, ready.scheme.round_seed(1)) + Terms(9, 0.1).pack()
 
     reply = hand.send(Request(1, "train", dict.fromkeys(range(9), down), take=nothing, opening=True))
@@ -57,10 +64,10 @@ def test_a_secure_run_has_no_phase_that_sends_words_unmasked(life: str) -> None:
     }
 
 
-def test_a_session_in_a_run_that_does_not_sum_securely_is_refused() -> None:
-    _, ready, _ = begun(aggregation=REAL["round"])
+def test_a_session_in_a_run_that_does_not_sum_securely_is_refused(kind: type[Hand]) -> None:
+    _, ready, _ = begun(kind, aggregation=REAL["round"])
     payload = announce(ready.server.aggregator.session(1, list(range(9))), b"")
-    hand, _, _ = begun(aggregation={"secure": "none"})
+    hand, _, _ = begun(kind, aggregation={"secure": "none"})
 
     reply = hand.send(Request(1, "advertise", dict.fromkeys(range(9), payload), take=nothing, opening=True))
 
@@ -83,9 +90,9 @@ def test_a_session_in_a_run_that_does_not_sum_securely_is_refused() -> None:
 )
 @pytest.mark.parametrize("life", REAL)
 def test_terms_that_are_not_the_configurations_are_refused_before_a_key_is_made(
-    life: str, lie: dict[str, Any], reason: str
+    kind: type[Hand], life: str, lie: dict[str, Any], reason: str
 ) -> None:
-    hand, ready, _ = begun(aggregation=REAL[life])
+    hand, ready, _ = begun(kind, aggregation=REAL[life])
     aggregator = ready.server.aggregator
     secure = aggregator.secure if isinstance(aggregator, Standing) else aggregator
     cohort = lie.get("cohort", list(range(9)))
@@ -102,8 +109,8 @@ def test_terms_that_are_not_the_configurations_are_refused_before_a_key_is_made(
     assert not any(hand.state(client).masking for client in cohort)
 
 
-def test_a_round_is_masked_once_however_often_it_is_announced() -> None:
-    hand, ready, state = begun(aggregation=REAL["round"])
+def test_a_round_is_masked_once_however_often_it_is_announced(kind: type[Hand]) -> None:
+    hand, ready, state = begun(kind, aggregation=REAL["round"])
     hand.run(server_round(ready.server.with_account(Book()), state, 1))
 
     again = hand.run(server_round(ready.server.with_account(Book()), state, 2))
@@ -153,11 +160,11 @@ def test_a_client_that_was_sent_another_model_is_not_in_the_sum(life: str) -> No
         assert list(result.total.failures) == ([] if senders == 9 else [4])
 
 
-def test_a_model_that_comes_after_the_keys_is_not_trained_from() -> None:
+def test_a_model_that_comes_after_the_keys_is_not_trained_from(kind: type[Hand]) -> None:
     """The session's context has the hash of the first model; a second one would be the victim's own."""
     totals = []
     for lie in (False, True):
-        hand, ready, state = begun(aggregation=REAL["round"])
+        hand, ready, state = begun(kind, aggregation=REAL["round"])
         conversation = server_round(ready.server.with_account(Book()), state, 1)
         request = next(conversation)
         down = next(iter(request.payloads.values()))[-wire.frame_size(650) :]
@@ -176,8 +183,8 @@ def test_a_model_that_comes_after_the_keys_is_not_trained_from() -> None:
     assert np.array_equal(totals[0].values, totals[1].values)
 
 
-def test_a_session_of_another_round_than_the_request_is_refused() -> None:
-    hand, ready, state = begun(aggregation=REAL["round"])
+def test_a_session_of_another_round_than_the_request_is_refused(kind: type[Hand]) -> None:
+    hand, ready, state = begun(kind, aggregation=REAL["round"])
     request = next(server_round(ready.server, state, 1))
 
     reply = hand.send(request._replace(round=5, take=nothing))

@@ -167,6 +167,10 @@ class Hand:
 class Hosted(Hand):
     """An engine in this process that plays all clients through one worker and its host, as the real ones do."""
 
+    def state(self, client: int) -> ClientState:
+        """Return a client's state, as the host keeps it."""
+        return self._worker.host._states.get(client, ClientState())
+
     def send(self, request: Request) -> Reply:
         """Ask all clients of the request through the host."""
         if request.opening and request.payloads:

@@ -15,18 +15,17 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError, PrivacyError
-from sottovoce.core.validate import in_range, one_of
+from sottovoce.core.validate import in_range
 from sottovoce.core.vectors import Vector
 from sottovoce.privacy.accounting import accountant as accounts
 from sottovoce.privacy.accounting.events import Event
 from sottovoce.privacy.noise import path
 from sottovoce.privacy.noise.clipping import LEAST_CLIP_NORM, MOST_CLIP_NORM, Adaptive, norm
 from sottovoce.privacy.noise.grid import NoiseGrid
-from sottovoce.privacy.noise.lattice import ROUNDING
 from sottovoce.privacy.noise.mechanisms import Gaussian
 from sottovoce.privacy.noise.randomness import Randomness
 from sottovoce.privacy.plan.cohort import Counts, Drawn, draw_cohort
-from sottovoce.privacy.plan.request import PrivacyRequest
+from sottovoce.privacy.plan.request import PrivacyRequest, check_keys
 from sottovoce.privacy.plan.shares import Shares
 from sottovoce.privacy.plan.solver import (
     accounted_delta,
@@ -36,6 +35,7 @@ from sottovoce.privacy.plan.solver import (
     cohort_cap,
     cohort_floor,
     events_of,
+    grid_costs,
     participations,
     request_grid,
     solve_noise,
@@ -90,8 +90,7 @@ class PrivacyPlan:
         epsilons; with `noise_multiplier` and `epsilon`, epsilon is the budget and the run ends at the last round that
         it affords.
         """
-        for key in keys:
-            one_of("privacy", key, PrivacyRequest.__dataclass_fields__)
+        check_keys(keys)
         request = PrivacyRequest(**keys)
         cap = cohort_cap(request)
         shares = Shares(request.threshold, request.colluders, cohort_floor(request, cap), cap)
@@ -101,7 +100,7 @@ class PrivacyPlan:
         epsilon = accounts.epsilon(events, delta=accounted_delta(request), accountant=request.accountant)
         most = participations(request, rounds, epsilon)
         grid = request_grid(request, shares, noise, rounds, epsilon, most)
-        events = events_of(request, shares, noise, rounds, **_grid_costs(grid, noise))
+        events = events_of(request, shares, noise, rounds, **grid_costs(grid, noise))
         solved: dict[str, Any] = {
             "request": request,
             "noise_multiplier": noise,
@@ -286,7 +285,7 @@ class PrivacyPlan:
     def events(self, rounds: int | None = None) -> list[Event]:
         """Return the accounting events of the first `rounds` rounds, with what was spent before."""
         count = self.rounds if rounds is None else rounds
-        costs = _grid_costs(self.grid, self.noise_multiplier)
+        costs = grid_costs(self.grid, self.noise_multiplier)
         return events_of(self.request, self.shares, self.noise_multiplier, count, **costs)
 
     def epsilon_after(self, rounds: int) -> float:
@@ -341,11 +340,6 @@ class PrivacyPlan:
     def _check_randomness(self, randomness: Randomness) -> None:
         if self.request.deployment and randomness.repeatable:
             raise PrivacyError("noise in a deployment must come from the operating system, not from a seed")
-
-
-def _grid_costs(grid: NoiseGrid | None, noise: float) -> dict[str, float]:
-    """Return s^2 / (z R)^2, by how much the rounding widens the variance, and the lattice's distance; floats: none."""
-    return {} if grid is None else {"rounding": (ROUNDING / (noise * grid.radius)) ** 2, "lattice": grid.slack}
 
 
 def _seal(parts: dict[str, Any]) -> str:

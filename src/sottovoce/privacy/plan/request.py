@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import Final, Literal
 
 from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.core.validate import in_range, one_of
@@ -12,12 +13,18 @@ from sottovoce.privacy.accounting.events import ACCOUNTANTS, SAMPLINGS, Accounta
 from sottovoce.privacy.noise.clipping import LEAST_CLIP_NORM, MOST_CLIP_NORM
 from sottovoce.privacy.noise.grid import Form
 
-__all__ = ["CLIPPINGS", "MECHANISMS", "Clipping", "Mechanism", "PrivacyRequest"]
+__all__ = ["CLIPPINGS", "MECHANISMS", "Clipping", "Mechanism", "PrivacyRequest", "check_keys"]
 
 Clipping = Literal["fixed", "public", "adaptive", "private"]
 Mechanism = Literal["discrete-gaussian", "gaussian"]
 CLIPPINGS: tuple[Clipping, ...] = ("fixed", "public", "adaptive", "private")
 MECHANISMS: tuple[Mechanism, ...] = ("discrete-gaussian", "gaussian")
+_DELETED: Final = {  # keys that once were, and what to do instead
+    "weighting": "weighting by data size changes what one client may weigh, so a private run weighs every client "
+    "equally; runs that are not private have [aggregation] weighting",
+    "noise_seed": "a simulation seeds its noise by Randomness.simulated, a deployment takes Randomness.system; remove "
+    "the seed of the noise",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +54,6 @@ class PrivacyRequest:
     clip_quantile: float = 0.5
     clip_lr: float = 0.2
     count_stddev: float | None = None  # None: a twentieth of the expected cohort (Andrew et al. 2021)
-    weighting: Literal["equal", "size"] = "equal"
     threshold: float = 1.0
     colluders: int = 0
     cohort_cap: int | None = None
@@ -57,7 +63,6 @@ class PrivacyRequest:
     bits: int | None = None
     spent: tuple[Event, ...] = ()
     deployment: bool = False
-    noise_seed: int | None = None
     unsafe_delta: bool = False
     unsafe_clip_norm: bool = False
     unsafe_public: bool = False
@@ -81,7 +86,6 @@ class PrivacyRequest:
         one_of("mechanism", self.mechanism, MECHANISMS)
         one_of("clipping", self.clipping, CLIPPINGS)
         one_of("form", self.form, ("floats", "signs"))
-        one_of("weighting", self.weighting, ("equal", "size"))
         one_of("grid", self.grid, ("solved", "papers"))
         self._check_budget()
         self._check_clipping()
@@ -131,19 +135,10 @@ class PrivacyRequest:
                 "clip_norm from the clients' own norms is not private; use fixed, public or adaptive clipping, "
                 "or set unsafe_clip_norm"
             )
-        if self.weighting != "equal":
-            raise PrivacyError(
-                "weighting by data size after clipping changes what one client may weigh; a private run weighs every "
-                "client equally"
-            )
         in_range("clip_quantile", self.clip_quantile, low=0, high=1)
         in_range("clip_lr", self.clip_lr, low=0, open_low=True)
 
     def _check_noise(self) -> None:
-        if self.deployment and self.noise_seed is not None:
-            raise PrivacyError(
-                "noise in a deployment must come from the operating system; remove the seed of the noise"
-            )
         if self.deployment and self.mechanism == "gaussian":
             raise PrivacyError(
                 "the continuous Gaussian leaks through floating point (Mironov 2012) and is for simulation only; "
@@ -167,3 +162,11 @@ class PrivacyRequest:
                     f"cohort_cap must be at least the expected cohort {self.sample_rate * self.clients:g}, "
                     f"got {self.cohort_cap}"
                 )
+
+
+def check_keys(keys: Iterable[str]) -> None:
+    """Raise if a key is not one of `PrivacyRequest`'s, and name the nearest; a deleted one names what replaces it."""
+    for key in keys:
+        if key in _DELETED:
+            raise PrivacyError(f"privacy has no key {key!r} any more: {_DELETED[key]}")
+        one_of("privacy", key, PrivacyRequest.__dataclass_fields__)

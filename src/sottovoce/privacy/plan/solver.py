@@ -24,6 +24,7 @@ __all__ = [
     "cohort_cap",
     "cohort_floor",
     "events_of",
+    "grid_costs",
     "participations",
     "request_grid",
     "solve_noise",
@@ -278,3 +279,8 @@ def request_grid(
         step_one=request.grid == "papers",
         bits=request.bits,
     )
+
+
+def grid_costs(grid: NoiseGrid | None, noise: float) -> dict[str, float]:
+    """Return s^2 / (z R)^2, by how much the rounding widens the variance, and the lattice's distance; floats: none."""
+    return {} if grid is None else {"rounding": (ROUNDING / (noise * grid.radius)) ** 2, "lattice": grid.slack}

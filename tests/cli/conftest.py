@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 SMALL = """\
@@ -36,6 +37,43 @@ sample_rate = "1/2"
 
 [engine]
 workers = 1
+"""
+
+PATIENTS = """\
+[experiment]
+name = "patients"
+rounds = 10
+evaluate_every = 5
+
+[data]
+source = "patients.csv"
+label = "died"
+id = "hospital"
+partition = "by-id"
+clients = 10
+
+[model]
+name = "logistic"
+
+[cohort]
+sample_rate = 1
+
+[engine]
+workers = 1
+"""
+
+SCHEMA = """\
+[label]
+classes = ["no", "yes"]
+
+[columns.age]
+kind = "number"
+minimum = 0
+maximum = 100
+
+[columns.sex]
+kind = "category"
+categories = ["female", "male"]
 """
 
 COMMAND = [sys.executable, "-m", "sottovoce.cli"]
@@ -89,6 +127,28 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "small.toml").write_text(SMALL)
     assert main(["run", str(folder / "small.toml"), "--out", str(folder / "run"), "--quiet", "--json"]) == 0
     return folder / "run"
+
+
+@pytest.fixture
+def patients(here: Path) -> Path:
+    """Write a table of 300 patients of ten hospitals with names; who is old and male dies."""
+    rng = np.random.default_rng(1)
+    rows = ["hospital,age,sex,died"]
+    for number in range(300):
+        age, male = int(rng.integers(20, 99)), bool(rng.integers(2))
+        shown = "" if number % 20 == 0 else str(age)
+        sex, died = "male" if male else "female", "yes" if age + 20 * male > 70 else "no"
+        rows.append(f"St. {'ABCDEFGHIJ'[number % 10]},{shown},{sex},{died}")
+    (here / "patients.csv").write_text("\n".join(rows) + "\n")
+    (here / "patients.toml").write_text(PATIENTS)
+    (here / "schema.toml").write_text(SCHEMA)
+    return here
+
+
+@pytest.fixture
+def trained(patients: Path, shell: Shell) -> Path:
+    assert shell("run", "patients.toml", "--out", "run", "--quiet").code == 0
+    return patients / "run"
 
 
 def process(*arguments: str, **extra: Any) -> subprocess.Popen[str]:

@@ -167,10 +167,11 @@ def _check_preprocessing(experiment: Experiment, dataset: Dataset) -> None:
     private = experiment.privacy
     if private is None or private.unsafe_preprocessing or dataset.fitted_on != "training records":
         return
-    fitted = [] if dataset.preprocessing is None else dataset.preprocessing["fitted"]
+    told = dataset.preprocessing or {}
+    fitted = told["fitted"]
     more = f" and {len(fitted) - 4} more" if len(fitted) > 4 else ""
     raise PrivacyError(
-        f"the preprocessing of {experiment.data.source!r} was fitted on the clients' records (columns "
+        f"the preprocessing of {told['source']!r} was fitted on the clients' records (columns "
         f"{', '.join(fitted[:4])}{more}), which epsilon does not cover; give [data] schema a file with the range of "
         "each number, the categories of each word and the classes, or set [privacy] unsafe_preprocessing = true"
     )

@@ -102,6 +102,11 @@ def read_model(run: Path, *, best: bool = False) -> SavedModel:
     if not file.is_file():
         reason = "was never evaluated" if best else "is not finished; go on with it (sottovoce run ... --resume)"
         raise InputError(f"{run} has no {file.name}: the run {reason}")
+    if "network" in _read_json(run / "environment.json").get("given", ()):
+        raise InputError(
+            f"the network of {run} was given as a Python object, which a run folder does not hold; load the arrays of "
+            f"{file.name} into that object yourself"
+        )
     inputs = read_inputs(run)
     net = _network(run, _experiment(run / "config.toml"), inputs)
     arrays = read_npz(file, [name for name, _ in net.layout.tensors])
@@ -121,18 +126,27 @@ def _experiment(path: Path) -> Experiment:
 def read_inputs(run: Path) -> dict[str, Any]:
     """Return what the model of a run reads."""
     path = run / "preprocessing.json"
-    try:
-        inputs = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.exists():
         raise InputError(
             f"{path} does not exist: the run was made by a version of sottovoce that did not write down what its model "
             "reads; run it again"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path} is damaged: {error}") from None
-    if not isinstance(inputs, dict) or inputs.get("version") != 1:
+        )
+    inputs = _read_json(path)
+    if inputs.get("version") != 1:
         raise RunError(f"{path} has no version that is known here (1); use the version of sottovoce that wrote it")
     return inputs
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} is damaged: {error}") from None
+    if not isinstance(read, dict):
+        raise RunError(f"{path} is damaged: it holds no JSON object")
+    return read
 
 
 def _network(run: Path, experiment: Experiment, inputs: dict[str, Any]) -> Model:

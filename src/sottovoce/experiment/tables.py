@@ -84,15 +84,22 @@ class Data(Table):
         description='Folder in which the data set is looked for first. Not set: the usual places, which "sottovoce '
         'data path" prints.',
     )
-    label: str | None = Field(None, description="Of a table: the column with the classes. Every table needs it.")
+    label: str | None = Field(
+        None,
+        description="Of a table (.csv): the column with the classes. Not set: the source is no table.",
+    )
     id: str | None = Field(
-        None, description='Of a table: the column that says whose a record is, for partition = "by-id".'
+        None,
+        description='Of a table: the column that says whose a record is, for partition = "by-id". Not set: owners are '
+        "not known.",
     )
     split: str | None = Field(
         None, description='Of a table: a column of "train" and "test". Not set: a fifth is set aside for tests.'
     )
     schema: str | None = Field(  # type: ignore[assignment]
-        None, description="Of a table: a TOML file that says what the columns are; a private run needs it."
+        None,
+        description="Of a table: a TOML file that says what the columns are (docs/data.md). Not set: that is taken "
+        "from the training records, which a private run refuses.",
     )
     clients: int = Field(
         100,

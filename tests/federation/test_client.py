@@ -181,7 +181,7 @@ def test_a_host_holds_on_to_no_model_of_an_earlier_round() -> None:
 
     worker.hear(2, "train", [5], down)
 
-    assert list(worker.host._states) == [5]
+    assert list(worker.host.states) == [5]
 
 
 def test_an_opening_that_is_refused_is_each_clients_failure_and_stops_nobody_else() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sottovoce.core import wire
-from sottovoce.core.errors import SecAggError
+from sottovoce.core.errors import RunError, SecAggError
 from sottovoce.core.streams import Seeds
 from sottovoce.experiment.parts import gather
 from sottovoce.experiment.protection import protect
@@ -269,3 +269,43 @@ def test_a_session_keeps_secrets_of_the_running_round_only() -> None:
     assert all(machine(hand, client)._round is None for client in clients)
     with pytest.raises(SecAggError, match="consistency is not next"):
         machine(hand, 0).consistency(b"")
+
+
+@pytest.mark.parametrize("life", REAL)
+def test_a_client_takes_part_no_more_often_than_its_plan_allows(kind: type[Hand], life: str) -> None:
+    """The server that ignores the cap of participations is refused, and so `epsilon_server` holds."""
+    tables = {"aggregation": REAL[life], "privacy": PRIVATE, "experiment": {"rounds": 4}}
+    hand, ready, state = begun(kind, **tables)
+    assert ready.plan.max_participations == 4
+    for client in range(9):
+        hand.change(client, participations=4 if client == 5 else 0)
+
+    result = hand.run(server_round(ready.server.with_account(Book()), state, 1))
+
+    assert result.total.failures[5].startswith("the client has taken part 4 times and may not again")
+    assert len(result.total.failures) == 1
+
+
+def test_a_round_after_the_last_of_the_run_is_refused_and_marks_nothing(kind: type[Hand]) -> None:
+    """Rounds only rise, so one vector masked in round 2^40 would be the client's last."""
+    hand, ready, state = begun(kind, aggregation=REAL["round"], experiment={"rounds": 4})
+    server = ready.server.with_account(Book())
+
+    with pytest.raises(RunError, match=f"round {1 << 40} is refused: the run ends with round 4"):
+        hand.run(server_round(server, state, 1 << 40))
+
+    assert hand.run(server_round(server, state, 1)).total.values is not None
+
+
+@pytest.mark.parametrize("terms", [(float("nan"), 0.1), (9.0, float("inf")), (-1.0, 0.1), (2.5, 0.1)])
+def test_terms_that_are_no_numbers_are_refused_by_each_client(kind: type[Hand], terms: tuple[float, float]) -> None:
+    hand, ready, state = begun(kind, aggregation=REAL["round"], privacy=PRIVATE)
+    down = ready.scheme.downlink(state, 0) + wire.pack(np.array(terms, np.float32))
+    session = ready.server.aggregator.session(1, list(range(9)), downlink=downlink_hash(down))
+
+    reply = hand.send(
+        Request(1, "advertise", dict.fromkeys(range(9), announce(session, down)), take=nothing, opening=True)
+    )
+
+    assert len(reply.failures) == 9
+    assert all("no numbers of clients and norm" in reason for reason in reply.failures.values())

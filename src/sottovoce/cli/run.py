@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -82,6 +83,9 @@ def _run(
     drawn = card(record)
     if record.get("best_round") is not None and record.get("selected_by"):
         drawn.add_row("best round chosen by", str(record["selected_by"]).replace("_", " "))
+    plan = record.get("privacy") or {}
+    if plan and (plan.get("epsilon_member") or inf) > (record.get("epsilon_server") or inf):
+        drawn.add_row("epsilon against a client of the cohort", epsilon(plan.get("epsilon_member")))
     if record.get("epsilon_best_round") is not None:
         told = f"{epsilon(record['epsilon_best_round'])} (choosing it looked at all rounds: quote epsilon)"
         drawn.add_row("epsilon up to the best round", told)

@@ -76,6 +76,8 @@ class Protection:
             graph_share=table.graph_colluders,
             neighbours=table.neighbours,
             key_life=table.key_life,
+            last_round=experiment.experiment.rounds if plan is None else plan.rounds,
+            participations=None if plan is None else plan.max_participations,
         )
 
 
@@ -123,6 +125,7 @@ def privacy_request(parts: Parts, table: Privacy, *, clip_norm: float, spent: tu
         unsafe_delta=table.unsafe_delta,
         unsafe_clip_norm=table.unsafe_clip_norm,
         unsafe_public=table.unsafe_public,
+        unsafe_preprocessing=table.unsafe_preprocessing,
     )
 
 

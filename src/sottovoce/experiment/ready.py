@@ -19,7 +19,7 @@ from sottovoce.federation.local import LocalEngine
 from sottovoce.federation.optimise import ServerStep
 from sottovoce.federation.round import Account, Server
 from sottovoce.federation.secure import Registry, Secure, Standing
-from sottovoce.federation.vote import Election, Vote, hold_vote
+from sottovoce.federation.vote import VOTE, Election, Vote, hold_vote
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.schemes import Scheme, State
 from sottovoce.secagg import Policy
@@ -106,7 +106,7 @@ def voting(ready: Ready, plan: PrivacyPlan) -> Ready:
     bound = vote.bind(parts.network.dim, seed=parts.seeds.public.seed, start=parts.start)
     policy = ready.protection.policy(bound, plan)
     if policy is not None:
-        policy = replace(policy, key_life="round")  # a vote is one round
+        policy = replace(policy, key_life="round", last_round=VOTE)  # a vote is one round, and comes before the first
     return _put_together(ready.protection, vote, bound, plan, policy, ServerStep())
 
 

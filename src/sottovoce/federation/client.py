@@ -71,6 +71,7 @@ class ClientState:
     heard: Heard | None = None
     masking: Masking | None = None  # its secrets in the secure sum
     mark: RoundMark = field(default_factory=RoundMark)
+    participations: int = 0  # rounds that it has masked a vector in
 
     def hear(self, heard: Heard) -> ClientState:
         """Return the state after an opening; with a new session the secrets of the old one are forgotten."""
@@ -104,6 +105,8 @@ class Knowledge:
 
     def read(self, round_: int, phase: str, payload: bytes, memory: State) -> Heard:
         """Return what an opening tells, or refuse it; the same for all clients that it is sent to."""
+        if self.policy is not None:
+            self.policy.check_round(round_)
         session, down = self._announced(round_, payload) if phase in ANNOUNCING else (None, payload)
         if session is not None and session.key_life == "session":
             return Heard(round_, session=session)
@@ -160,6 +163,8 @@ class Client:
             )
         if phase == "mask":
             self._session(state)
+            if self.knowledge.policy is not None:
+                self.knowledge.policy.check_participation(state.participations)
         heard = state.heard
         if heard is None or heard.task is None:
             raise RunError(f"client {self.number} was asked to act before it heard a downlink")
@@ -187,7 +192,8 @@ class Client:
         words = self.behaviour.words(self.number, heard.round, words)
         if phase == "train":
             return knowledge.coding.pack(words), state
-        return self._session(state).mask(heard.round, payload, words, heard.downlink), state
+        sealed = self._session(state).mask(heard.round, payload, words, heard.downlink)
+        return sealed, replace(state, participations=state.participations + 1)
 
     def go_on(self, phase: str, payload: bytes, state: ClientState) -> tuple[bytes, ClientState]:
         """Return the answer to a phase of a secure sum that needs no training."""

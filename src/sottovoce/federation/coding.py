@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core import wire
-from sottovoce.core.errors import InputError, RunError
+from sottovoce.core.errors import InputError, RunError, WireError
 from sottovoce.core.streams import Purpose, Seeds
 from sottovoce.core.vectors import Vector
 from sottovoce.federation.sums import FloatSum, Fold, SignSum, WordSum
@@ -43,6 +43,8 @@ class Terms(NamedTuple):
         """Cut the terms off a downlink."""
         size = wire.frame_size(2)
         cohort, clip_norm = wire.unpack_floats(payload[-size:], length=2).tolist()
+        if not (0 <= cohort < 1 << 24 and cohort == int(cohort) and math.isfinite(clip_norm) and clip_norm >= 0):
+            raise WireError(f"the terms of a round are no numbers of clients and norm: {cohort:g} and {clip_norm:g}")
         return payload[:-size], cls(int(cohort), clip_norm)
 
 

@@ -56,7 +56,7 @@ class Host:
         self._behaviour = behaviour
         self._asked: frozenset[int] = frozenset()  # who heard the round's opening
         self._refusal: SottovoceError | None = None  # why the last opening was refused
-        self._states: dict[int, ClientState] = {}
+        self.states: dict[int, ClientState] = {}
 
     def client(self, number: int) -> Client:
         """Return one of the clients."""
@@ -83,16 +83,16 @@ class Host:
         if heard.task is not None:
             self._memory = heard.task.memory
         # Who is not asked forgets the last round too, and holds on to no model.
-        known = self._states.items() if self.knowledge.policy is not None else ()
-        self._states = {client: replace(state.hear(heard), heard=None) for client, state in known}
+        known = self.states.items() if self.knowledge.policy is not None else ()
+        self.states = {client: replace(state.hear(heard), heard=None) for client, state in known}
         for client in self._asked:
-            self._states[client] = self._states.get(client, ClientState()).hear(heard)
+            self.states[client] = self.states.get(client, ClientState()).hear(heard)
 
     def step(self, round_: int, phase: str, requests: Mapping[int, bytes]) -> Iterator[tuple[int, Answer]]:
         """Answer a phase for some clients; yields one at a time, to bound memory."""
         pupils: list[_Pupil] = []
         for number, payload in requests.items():
-            client, state = self.client(number), self._states.get(number, ClientState())
+            client, state = self.client(number), self.states.get(number, ClientState())
             try:
                 self._check(number, phase)
                 if phase in TRAINING:
@@ -113,7 +113,7 @@ class Host:
         updates = trainer.updates(task.params, shards, rngs, self.knowledge.scheme.trainable(task.seed))
         for pupil, shard in zip(pupils, shards, strict=True):
             number = pupil.client.number
-            state = self._states[number]
+            state = self.states[number]
             # The update gets no name here, which would hold it while the next is made.
             yield (
                 number,
@@ -129,7 +129,7 @@ class Host:
     def _attempt(self, number: int, act: Callable[..., tuple[bytes, ClientState]], *arguments: Any) -> Answer:
         """Act for a client; an error is that client's own and stops nobody else."""
         try:
-            payload, self._states[number] = act(*arguments)
+            payload, self.states[number] = act(*arguments)
         except SottovoceError as error:
             return Answer(b"", str(error))
         return Answer(payload)

@@ -146,6 +146,6 @@ def _check_alive(round_: int, cohort: list[int], total: Total) -> None:
     if cohort and len(failed) == len(cohort):
         client, reason = next(iter(failed.items()))
         raise RunError(
-            f"round {round_}: none of {len(cohort)} clients sent an update; client {client}: {reason}. "
+            f"round {round_}: no client sent an update; client {client}: {reason}. "
             "If training diverged, lower client_lr"
         )

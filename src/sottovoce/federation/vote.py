@@ -94,7 +94,7 @@ def hold_vote(server: Server, start: Vector) -> Generator[Request, Reply, Electi
     result = yield from server_round(server, state, VOTE)
     if "importance" not in result.state:
         raise RunError(
-            f"the vote for the coordinates failed: {result.total.reason}; let fewer clients drop out, or lower "
+            "the vote for the coordinates failed: too few clients stayed to the end; let fewer drop out, or lower "
             "[aggregation] threshold"
         )
     return Election(result.state["importance"], result.cohort, result.total, costs_of(server, state))

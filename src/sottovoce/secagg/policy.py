@@ -26,6 +26,8 @@ class Policy:
 
     `threshold` gives the threshold of a cohort of n, and `fewest` is the smallest cohort that may be announced.
     `graph_share` of a cohort may collude without a sparse graph breaking; noise is shared for `colluders` only.
+    A client masks in no round after `last_round` (one announced round of 2^62 would otherwise be its last: rounds only
+    rise), and in no more rounds than `participations`, which is what epsilon_server counts.
     """
 
     config_digest: bytes
@@ -37,6 +39,8 @@ class Policy:
     graph_share: Fraction = Fraction(1, 3)
     neighbours: int = 0
     key_life: Literal["round", "session"] = "round"
+    last_round: int = (1 << 63) - 1
+    participations: int | None = None  # None: as often as there are rounds
 
     def __post_init__(self) -> None:
         in_range("fewest", self.fewest, low=2)
@@ -88,6 +92,18 @@ class Policy:
         session = Session.unpack(announced, keys, downlink)
         self.check(session)
         return session
+
+    def check_round(self, round_: int) -> None:
+        """Raise if a round is after the last of the run."""
+        if round_ > self.last_round:
+            raise SecAggError(f"round {round_} is refused: the run ends with round {self.last_round}")
+
+    def check_participation(self, before: int) -> None:
+        """Raise if a client has taken part as often as it may."""
+        if self.participations is not None and before >= self.participations:
+            raise SecAggError(
+                f"the client has taken part {before} times and may not again: its privacy plan allows no more"
+            )
 
     def check(self, session: Session) -> None:
         """Raise unless the session's terms are those of this policy."""

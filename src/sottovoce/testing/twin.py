@@ -101,6 +101,10 @@ class Hand:
         restored: ClientState = pickle.loads(self._states[client])
         return restored
 
+    def change(self, client: int, **fields: Any) -> None:
+        """Change a client's state, as a test needs it."""
+        self._states[client] = pickle.dumps(replace(self.state(client), **fields))
+
     def __enter__(self) -> Self:
         return self
 
@@ -167,9 +171,14 @@ class Hand:
 class Hosted(Hand):
     """An engine in this process that plays all clients through one worker and its host, as the real ones do."""
 
+    def change(self, client: int, **fields: Any) -> None:
+        """Change a client's state, as a test needs it."""
+        states = self._worker.host.states
+        states[client] = replace(states.get(client, ClientState()), **fields)
+
     def state(self, client: int) -> ClientState:
         """Return a client's state, as the host keeps it."""
-        return self._worker.host._states.get(client, ClientState())
+        return self._worker.host.states.get(client, ClientState())
 
     def send(self, request: Request) -> Reply:
         """Ask all clients of the request through the host."""

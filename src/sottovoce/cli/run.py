@@ -58,7 +58,7 @@ def _run(
     from sottovoce.experiment.run import run as play
     from sottovoce.report.runs import facts, read_run
     from sottovoce.report.tables import card
-    from sottovoce.report.units import epsilon
+    from sottovoce.report.units import decimal, epsilon
 
     experiment = load(file, changes)
     folder = out or default_folder(experiment)
@@ -89,6 +89,14 @@ def _run(
     if record.get("epsilon_best_round") is not None:
         told = f"{epsilon(record['epsilon_best_round'])} (choosing it looked at all rounds: quote epsilon)"
         drawn.add_row("epsilon up to the best round", told)
+    for key, title in (("client", "accuracy on clients' own records"), ("personal", "after training further there")):
+        if record.get(f"{key}_accuracy_mean") is not None:
+            mean, tenth, worst = (
+                decimal(record[f"{key}_accuracy_{kind}"]) for kind in ("mean", "worst_tenth", "worst")
+            )
+            drawn.add_row(title, f"{mean} mean, {tenth} worst tenth, {worst} worst client")
+    if record.get("client_accuracy_note") is not None:
+        drawn.add_row("clients' own records", str(record["client_accuracy_note"]))
     put_tables(drawn)
     if not quiet:
         note(f"the run is in {folder}")

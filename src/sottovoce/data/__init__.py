@@ -5,9 +5,18 @@ from __future__ import annotations
 from sottovoce.data.cache import cache_folder
 from sottovoce.data.csv_file import is_table, read_csv
 from sottovoce.data.dataset import Dataset
-from sottovoce.data.hospital import balance
+from sottovoce.data.hospital import balance, balanced_size
 from sottovoce.data.own import read_records
-from sottovoce.data.partition import KINDS, Partition, Shards, Sizes, Virtual, mean_balanced_size, partition
+from sottovoce.data.partition import (
+    KINDS,
+    Partition,
+    Shards,
+    Sizes,
+    Virtual,
+    mean_balanced_size,
+    mean_of_clients,
+    partition,
+)
 from sottovoce.data.preprocessing import Preprocessing
 from sottovoce.data.schema import Schema, read_schema
 from sottovoce.data.sources import Description, describe, fetch, is_file, load, locate, names
@@ -26,6 +35,7 @@ __all__ = [
     "Virtual",
     "as_table",
     "balance",
+    "balanced_size",
     "cache_folder",
     "describe",
     "fetch",
@@ -34,6 +44,7 @@ __all__ = [
     "load",
     "locate",
     "mean_balanced_size",
+    "mean_of_clients",
     "names",
     "partition",
     "read_csv",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, final
 
@@ -14,7 +15,7 @@ from sottovoce.core.validate import in_range, one_of
 from sottovoce.data import dealing
 from sottovoce.data.hospital import balanced_size
 
-__all__ = ["KINDS", "Partition", "Shards", "Sizes", "Virtual", "mean_balanced_size", "partition"]
+__all__ = ["KINDS", "Partition", "Shards", "Sizes", "Virtual", "mean_balanced_size", "mean_of_clients", "partition"]
 
 KINDS: Final = ("iid", "dirichlet", "shards", "by-id", "hospitals", "virtual")
 _LOOKED_AT: Final = 10_000
@@ -209,13 +210,18 @@ def partition(
 
 
 def mean_balanced_size(owners: Partition, labels: NDArray[Any]) -> float:
-    """Return the mean number of records that a client keeps when each client balances its own.
+    """Return the mean number of records that a client keeps when each client balances its own."""
+    return mean_of_clients(owners, lambda client: balanced_size(labels[owners.records(client)]))
+
+
+def mean_of_clients(owners: Partition, count: Callable[[int], int]) -> float:
+    """Return the mean of a count that each client has.
 
     Exact up to 10,000 clients; of more, that many are looked at, evenly spread.
     """
     looked_at = min(owners.clients, _LOOKED_AT)
     clients = (place * owners.clients // looked_at for place in range(looked_at))
-    return sum(balanced_size(labels[owners.records(client)]) for client in clients) / looked_at
+    return sum(map(count, clients)) / looked_at
 
 
 def _check_client(client: int, clients: int) -> None:

@@ -59,6 +59,11 @@ class Experiment(Table):
             raise ValueError(
                 "[experiment] patience stops on held-out data, but [data] held_out is 0; set it, for example to 0.1"
             )
+        if self.client.personal_steps and not self.client.held_out:
+            raise ValueError(
+                "[client] personal_steps is judged on records that clients keep out, but [client] held_out is 0; set "
+                "it, for example to 0.2"
+            )
         self.check_scheme(self.make_scheme())
         if self.secure == "real" and self.privacy is not None and self.privacy.mechanism == "gaussian":
             raise ValueError('[privacy] mechanism = "gaussian" is not made of integers and cannot be masked')

@@ -4,7 +4,7 @@ config.toml         the resolved experiment, complete
 environment.json    what it ran on
 preprocessing.json  what the model reads, and how a table became features
 rounds.jsonl        one object a round
-operator.jsonl      private runs: what must not be published of each round, in step with rounds.jsonl
+operator.jsonl      private runs: what must not be published of each round, in step with rounds.jsonl, and of the end
 checkpoint/         the newest state, replaced in one step; not to be published either, it counts who was drawn
 model.npz           the final model, one array a tensor
 model-best.npz      the model of the best evaluated round, in the same form
@@ -140,6 +140,10 @@ class RunFolder:
         if not read_operator(self.path):
             self._add_line("operator.jsonl", operator)
 
+    def append_end(self, operator: Record) -> None:
+        """Add what the operator alone may know of the end of a run; its round is null. A rewind drops it."""
+        self._add_line("operator.jsonl", {"round": None, **operator})
+
     def rewind(self, round_: int, *, private: bool = False) -> tuple[list[Record], list[Record]]:
         """Drop the rounds after the checkpoint: they will be played again, with the same outcome.
 
@@ -152,7 +156,7 @@ class RunFolder:
         return kept, [record for record in mine if record["round"] > 0]
 
     def _rewound(self, name: str, records: list[Record], round_: int) -> list[Record]:
-        kept = [record for record in records if record["round"] <= round_]
+        kept = [record for record in records if record["round"] is not None and record["round"] <= round_]
         if [record["round"] for record in kept if record["round"] > 0] != list(range(1, round_ + 1)):
             raise RunError(f"{self.path / name} lacks rounds before the checkpoint of round {round_}")
         _write(self.path / name, "".join(json.dumps(record) + "\n" for record in kept))
@@ -250,11 +254,14 @@ def read_rounds(path: Path) -> list[Record]:
 
 
 def read_operator(path: Path) -> list[Record]:
-    """Return what a private run told its operator alone, the vote first (as round 0); not to be published."""
-    return _read_lines(path / "operator.jsonl")
+    """Return what a private run told its operator alone; not to be published.
+
+    The vote comes first, as round 0. What is told of the end comes last, and its round is None.
+    """
+    return _read_lines(path / "operator.jsonl", end=True)
 
 
-def _read_lines(path: Path) -> list[Record]:
+def _read_lines(path: Path, *, end: bool = False) -> list[Record]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -266,7 +273,8 @@ def _read_lines(path: Path) -> list[Record]:
         records = [json.loads(line) for line in whole.splitlines() if line]
     except json.JSONDecodeError as error:
         raise RunError(f"{path} is damaged: {error}") from None
-    if not all(isinstance(record, dict) and isinstance(record.get("round"), int) for record in records):
+    kinds: tuple[type, ...] = (int, type(None)) if end else (int,)
+    if not all(isinstance(record, dict) and isinstance(record.get("round", ""), kinds) for record in records):
         raise RunError(f"{path} is damaged: a line is not the record of a round")
     return records
 

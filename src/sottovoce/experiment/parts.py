@@ -14,10 +14,22 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.core.streams import Purpose, Seeds, Streams
 from sottovoce.core.vectors import Vector
-from sottovoce.data import Dataset, Partition, TableKeys, is_table, load, mean_balanced_size, partition, read_like
+from sottovoce.data import (
+    Dataset,
+    Partition,
+    TableKeys,
+    balanced_size,
+    is_table,
+    load,
+    mean_balanced_size,
+    mean_of_clients,
+    partition,
+    read_like,
+)
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.given import NOTHING, Given
 from sottovoce.federation.cohort import Cohort
+from sottovoce.federation.local_evaluation import records_aside
 from sottovoce.federation.shared import Arrays
 from sottovoce.federation.worker import Blueprint
 from sottovoce.models import LocalTraining, Model, network
@@ -49,10 +61,16 @@ class Parts:
 
     @cached_property
     def mean_size(self) -> float:
-        """Return the mean number of records that a client trains with: what is left after balancing."""
-        if not self.experiment.client.balanced:
-            return self.partition.mean_size
-        return mean_balanced_size(self.partition, self.dataset.y_train)
+        """Return the mean number of records that a client trains with: after balancing, without those it keeps out."""
+        table, owners, labels = self.experiment.client, self.partition, self.dataset.y_train
+        if not table.held_out:
+            return mean_balanced_size(owners, labels) if table.balanced else owners.mean_size
+
+        def trained(client: int) -> int:
+            size = balanced_size(labels[owners.records(client)]) if table.balanced else owners.size(client)
+            return size - records_aside(size, table.held_out)
+
+        return mean_of_clients(owners, trained)
 
     @cached_property
     def start(self) -> Vector:
@@ -83,6 +101,7 @@ class Parts:
             balanced=client.balanced,
             seed=self.seeds.seed,
             mean_size=self.mean_size if self.weighted else None,
+            held_out=client.held_out,
         )
 
     def arrays(self) -> Arrays:

@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from sottovoce.experiment.client_accuracy import client_accuracy, clients_note
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.folder import RunFolder
 from sottovoce.experiment.given import NOTHING, Callbacks, Given
@@ -132,6 +133,13 @@ def _play(
         if len(records) % general.checkpoint_every and len(records) != last:
             folder.save(len(records), state)  # stopped between two checkpoints
         summary = summarise(parts, ready, records, costs, spent=0 if ledger is None else ledger.spent)
+        if parts.experiment.client.held_out:
+            measured = client_accuracy(parts, evaluator, model_of(state))
+            if ready.plan is None:
+                summary |= measured
+            else:  # a client's accuracy is a function of its records, and no noise protects it
+                folder.append_end(measured)
+            summary |= clients_note(parts)
         folder.finish(summary, parts.network.layout.views(model_of(state)))
         callbacks.end(summary)
         return summary

@@ -197,6 +197,19 @@ class Client(Table):
         description="Let each client keep as many records of each class as it has of its rarest. For medical data with "
         "few positive records.",
     )
+    held_out: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Share of its own records that each client keeps out of its training, to measure the final model "
+        "client by client (docs/optimisers.md). 0.2 is usual; 0 keeps none out and measures nothing.",
+    )
+    personal_steps: int = Field(
+        0,
+        ge=0,
+        description="Steps that each measured client trains the final model further on its own records, to see what a "
+        "personal model would gain; needs held_out. 0 trains none.",
+    )
     trainer: Literal["auto", "torch", "fast"] = Field(
         "auto",
         description='Code that trains: "fast" (our C kernels, CPU only), "torch", or "auto", which takes "fast" where '

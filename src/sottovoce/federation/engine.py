@@ -142,6 +142,13 @@ class Evaluator(Protocol):
         """Return the norms of the messages that these clients would send; not private. Pairs as in `public_norms`."""
         ...
 
+    def client_accuracies(self, params: Vector, clients: list[int], personal_steps: int = 0) -> list[float]:
+        """Return each client's accuracy on the records that it kept out; NaN for one that kept none out. Not private.
+
+        With `personal_steps`, each client first trains the model so many steps further on its other records.
+        """
+        ...
+
 
 def drive(engine: Engine, conversation: Generator[Request, Reply, Result]) -> Result:
     """Play the server's side of a round to its end."""

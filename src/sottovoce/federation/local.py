@@ -109,6 +109,14 @@ class LocalEngine:
         """Return the norms of the messages that these clients would send; not private. Pairs as in `public_norms`."""
         return self._norms("client_norms", scheme, params, clients, seeds)
 
+    def client_accuracies(self, params: Vector, clients: list[int], personal_steps: int = 0) -> list[float]:
+        """Return each client's accuracy on what it kept out, of the model or of its personal one; not private."""
+        parts = self._calls(
+            ("client_accuracies", (params, clients[start : start + _CHUNK], personal_steps))
+            for start in range(0, len(clients), _CHUNK)
+        )
+        return [accuracy for part in parts for accuracy in part]
+
     def _norms(self, call: str, scheme: Scheme, params: Vector, owners: Sequence[Any], seeds: list[int]) -> list[float]:
         numbers = range(max(len(owners), len(seeds)))
         size = _CHUNK if len(seeds) == 1 else 1  # a set of its own for each: nothing to share

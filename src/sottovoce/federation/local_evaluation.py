@@ -22,7 +22,16 @@ from sottovoce.core.validate import in_range
 from sottovoce.core.vectors import Vector
 from sottovoce.models import Shard, Trainer, answered
 
-__all__ = ["LocalSplit", "Personal", "local_accuracies", "personal_accuracies", "split_shard", "summarise_clients"]
+__all__ = [
+    "LocalSplit",
+    "Personal",
+    "local_accuracies",
+    "personal_accuracies",
+    "records_aside",
+    "split_places",
+    "split_shard",
+    "summarise_clients",
+]
 
 Accuracies = NDArray[np.float64]  # one a client; NaN for a client that kept no record out
 
@@ -41,13 +50,22 @@ class Personal(NamedTuple):
     after: Accuracies
 
 
-def split_shard(shard: Shard, held_out: float, rng: Generator) -> LocalSplit:
-    """Set a random share of a client's records aside: at least one, and never the only one."""
+def records_aside(records: int, held_out: float) -> int:
+    """Count the records that a client sets aside: at least one, and never the only one."""
     in_range("held_out", held_out, low=0, high=1, open_low=True, open_high=True)
-    records = len(shard.y)
-    aside = min(max(1, round(held_out * records)), records - 1) if records > 1 else 0
+    return min(max(1, round(held_out * records)), records - 1) if records > 1 else 0
+
+
+def split_places(records: int, held_out: float, rng: Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the places of the records that a client trains with, and of those that it sets aside at random."""
+    aside = records_aside(records, held_out)
     order = rng.permutation(records)
-    test, train = np.sort(order[:aside]), np.sort(order[aside:])
+    return np.sort(order[aside:]), np.sort(order[:aside])
+
+
+def split_shard(shard: Shard, held_out: float, rng: Generator) -> LocalSplit:
+    """Set a random share of a client's records aside."""
+    train, test = split_places(len(shard.y), held_out, rng)
     return LocalSplit(Shard(shard.x[train], shard.y[train]), Shard(shard.x[test], shard.y[test]))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +17,7 @@ from sottovoce.federation.behaviour import HONEST, Behaviour
 from sottovoce.federation.client import Knowledge, read_setup
 from sottovoce.federation.engine import Enrolment
 from sottovoce.federation.host import Host
+from sottovoce.federation.local_evaluation import LocalSplit, local_accuracies, personal_accuracies, split_places
 from sottovoce.federation.secure import Registry
 from sottovoce.federation.shared import Arrays
 from sottovoce.federation.sums import Fold
@@ -42,6 +43,7 @@ class Blueprint:
     seed: int
     mean_size: float | None
     behaviour: Behaviour = HONEST
+    held_out: float = 0.0  # the share of its records that each client keeps out of its training
 
 
 class Worker:
@@ -120,6 +122,21 @@ class Worker:
         rngs = [self._seeds.client(client).get(Purpose.BATCH, 0, number) for number, client in clients.items()]
         return self._norms(scheme, params, seed, owned, rngs)
 
+    def client_accuracies(self, params: Vector, clients: list[int], personal_steps: int) -> list[float]:
+        """Return each client's accuracy on what it kept out, after so many steps on what it trains with; not private.
+
+        NaN stands for a client that kept nothing out.
+        """
+        plan, binary = self._plan, self._plan.network.binary
+        held_out = [self._records(client, held_out=True) for client in clients]
+        if not personal_steps:
+            return list(map(float, local_accuracies(self._trainer, params, held_out, binary=binary)))
+        training = replace(plan.training, local_steps=personal_steps)
+        trainer = make_trainer(plan.network, training, plan.trainer, plan.device)
+        splits = [LocalSplit(self._shard(client), kept) for client, kept in zip(clients, held_out, strict=True)]
+        rngs = [self._seeds.client(client).get(Purpose.BATCH) for client in clients]
+        return list(map(float, personal_accuracies(trainer, params, splits, rngs, binary=binary).after))
+
     def _norms(
         self, scheme: Scheme, params: Vector, seed: int, owned: list[Shard], rngs: list[np.random.Generator]
     ) -> list[float]:
@@ -133,12 +150,18 @@ class Worker:
         fold.add(self._sums[round_], payload)
 
     def _shard(self, client: int) -> Shard:
-        records = self._plan.partition.records(client)
-        y = self._arrays["y_train"][records]
+        """Return what a client trains with."""
+        return self._plan.behaviour.shard(client, self._records(client))
+
+    def _records(self, client: int, *, held_out: bool = False) -> Shard:
+        """Return a client's own records: those to train with, or those that it keeps out; the same in every round."""
+        streams, records = self._seeds.client(client), self._plan.partition.records(client)
         if self._plan.balanced:
-            chosen = balance(y, self._seeds.client(client).get(Purpose.SETUP))
-            records, y = records[chosen], y[chosen]
-        return self._plan.behaviour.shard(client, Shard(self._arrays["x_train"][records], y))
+            records = records[balance(self._arrays["y_train"][records], streams.get(Purpose.SETUP))]
+        if self._plan.held_out:
+            train, aside = split_places(len(records), self._plan.held_out, streams.get(Purpose.SPLIT))
+            records = records[aside if held_out else train]
+        return Shard(self._arrays["x_train"][records], self._arrays["y_train"][records])
 
     @property
     def host(self) -> Host:

@@ -133,6 +133,10 @@ class Hand:
 
     client_norms = public_norms
 
+    def client_accuracies(self, params: Any, clients: list[int], personal_steps: int = 0) -> list[float]:
+        """Return each client's accuracy on what it kept out."""
+        return self._worker.client_accuracies(params, clients, personal_steps)
+
     def run(self, conversation: Generator[Request, Reply, Result]) -> Result:
         """Play the server's side of a round to its end."""
         return drive(self, conversation)

@@ -19,6 +19,7 @@ from sottovoce.experiment.config import Experiment, to_toml
 from sottovoce.experiment.folder import read_operator, read_rounds, read_summary
 from sottovoce.experiment.given import Given
 from sottovoce.experiment.parts import gather
+from sottovoce.experiment.records import OPERATOR_ONLY
 from sottovoce.experiment.run import run
 from sottovoce.federation.local_evaluation import split_places
 from sottovoce.federation.worker import Worker
@@ -192,6 +193,7 @@ def test_a_private_run_tells_the_accuracy_of_clients_to_its_operator_alone(
     *rounds, end = read_operator(folder)
     assert end["round"] is None
     assert {f"{who}_accuracy_{kind}" for who in ("client", "personal") for kind in KINDS} < set(end)
+    assert set(end) <= {"round", *OPERATOR_ONLY}, "so that loggers drop it too"
     assert [record["round"] for record in rounds if record["round"]] == [1, 2, 3, 4, 5, 6]
     for public in (summary, read_summary(folder), reported, *seen, *read_rounds(folder)):
         assert public is not None

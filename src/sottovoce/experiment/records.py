@@ -18,7 +18,11 @@ __all__ = ["OPERATOR_ONLY", "Record", "Told", "best_of", "tell", "tell_operator"
 
 Record = dict[str, Any]
 
-OPERATOR_ONLY: Final = ("cohort", "senders", "failures", "phases", "seconds", "reason", "sizes")
+OPERATOR_ONLY: Final = (
+    *("cohort", "senders", "failures", "phases", "seconds", "reason", "sizes"),
+    *("client_accuracy_mean", "client_accuracy_worst_tenth", "client_accuracy_worst", "client_accuracy_clients"),
+    *("personal_accuracy_mean", "personal_accuracy_worst_tenth", "personal_accuracy_worst"),
+)
 """Keys that a private run writes to `operator.jsonl` and nowhere else."""
 
 

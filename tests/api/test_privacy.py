@@ -18,10 +18,10 @@ from sottovoce.schemes import make
 def test_privacy_has_the_keys_and_defaults_of_the_table() -> None:
     assert (
         set(sv.Privacy.model_fields)
-        == set(tables.Privacy.model_fields)
+        == set(tables.PrivacyTable.model_fields)
         == set(inspect.signature(sv.Privacy).parameters)
     )
-    assert sv.Privacy().model_dump() == tables.Privacy().model_dump()
+    assert sv.Privacy().model_dump() == tables.PrivacyTable().model_dump()
 
 
 @pytest.mark.parametrize(

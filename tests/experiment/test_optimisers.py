@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sottovoce.core.errors import InputError
+from sottovoce.core.errors import ConfigError, InputError
 from sottovoce.experiment.config import parse, to_toml
 from sottovoce.experiment.folder import read_rounds
 from sottovoce.experiment.run import run
-from sottovoce.experiment.tables import Client, ServerTable
+from sottovoce.experiment.tables import ClientTable, ServerTable
 from sottovoce.federation.adaptive import DEFAULT_LR, DEFAULTS
 from sottovoce.federation.optimise import ServerStep
 from tests.experiment.small import small
@@ -96,7 +96,7 @@ def test_a_pull_that_would_overshoot_leaves_no_folder(tmp_path: Path) -> None:
 
 
 def test_every_new_key_says_what_it_is() -> None:
-    for table, keys in ((ServerTable, ("optimizer", "lr", "beta1", "beta2", "tau")), (Client, ("prox",))):
+    for table, keys in ((ServerTable, ("optimizer", "lr", "beta1", "beta2", "tau")), (ClientTable, ("prox",))):
         assert all(table.model_fields[key].description for key in keys)
 
 
@@ -152,3 +152,9 @@ def test_clients_with_few_classes_learn_with_an_adaptive_server_and_with_prox(tm
         assert run(small(**SKEWED, server=server), tmp_path / name)["accuracy_final"] > 0.7
     held = {**SKEWED, "client": {**SKEWED["client"], "prox": 0.5}}
     assert run(small(**held), tmp_path / "prox")["accuracy_final"] > 0.7
+
+
+@pytest.mark.parametrize("scheme", ["fl-rnd", "fl-basic", "fl-bas-2"])
+def test_momentum_over_other_coordinates_in_every_round_is_refused(scheme: str) -> None:
+    with pytest.raises(ConfigError, match=r"momentum adds up the steps .* other coordinates in every round"):
+        small(scheme={"name": scheme}, server={"momentum": 0.9})

@@ -11,7 +11,7 @@ from sottovoce.core.errors import InputError
 from sottovoce.experiment.parts import gather
 from sottovoce.experiment.protection import privacy_request, protect
 from sottovoce.experiment.run import run
-from sottovoce.experiment.tables import Privacy
+from sottovoce.experiment.tables import PrivacyTable
 from sottovoce.privacy import PrivacyPlan
 from tests.experiment.small import small
 
@@ -70,7 +70,7 @@ def test_every_key_of_the_table_reaches_the_request() -> None:
 
     request = privacy_request(parts, table, clip_norm=0.7)
 
-    for key in Privacy.model_fields.keys() - {"vote_noise_multiplier"}:  # the vote has a request of its own
+    for key in PrivacyTable.model_fields.keys() - {"vote_noise_multiplier"}:  # the vote has a request of its own
         assert getattr(request, key) == getattr(table, key), key
     assert (request.clients, request.sample_rate, request.rounds, request.length) == (20, 0.5, 5, 650)
 

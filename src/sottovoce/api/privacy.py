@@ -17,7 +17,7 @@ _VOTE_SHARE: Final = 0.25  # of epsilon, at most, for the vote before round 1
 _VOTE_NOISE: Final = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0)
 
 
-class Privacy(tables.Privacy):
+class Privacy(tables.PrivacyTable):
     """What a private run promises: the keys of `[privacy]`, with the same defaults and the same checks. Immutable.
 
     >>> Privacy(epsilon=1.0).delta
@@ -35,7 +35,7 @@ class Privacy(tables.Privacy):
             raise
 
 
-def filled(privacy: tables.Privacy, scheme: Scheme, experiment: Experiment) -> dict[str, Any]:
+def filled(privacy: tables.PrivacyTable, scheme: Scheme, experiment: Experiment) -> dict[str, Any]:
     """Return the table of `[privacy]`, with the choices that an experiment file leaves to its author.
 
     Without a clip norm, clipping is "adaptive"; in a small federation the count that it adapts by gets more noise than
@@ -56,7 +56,7 @@ def filled(privacy: tables.Privacy, scheme: Scheme, experiment: Experiment) -> d
     return table
 
 
-def _round_noise(privacy: tables.Privacy, experiment: Experiment) -> float:
+def _round_noise(privacy: tables.PrivacyTable, experiment: Experiment) -> float:
     """Return about the noise multiplier that the rounds will have."""
     if privacy.epsilon is None or privacy.noise_multiplier is not None:
         return privacy.noise_multiplier or 0.0  # the plan will say what is missing
@@ -64,7 +64,7 @@ def _round_noise(privacy: tables.Privacy, experiment: Experiment) -> float:
     return float(_cost(privacy, experiment, rounds, epsilon=privacy.epsilon)["noise_multiplier"])
 
 
-def _vote_noise(privacy: tables.Privacy, experiment: Experiment) -> float:
+def _vote_noise(privacy: tables.PrivacyTable, experiment: Experiment) -> float:
     """Return the least noise of a short list at which one round costs no more than a quarter of epsilon."""
     if privacy.epsilon is None:
         return _VOTE_NOISE[-1]  # the plan will say what is missing
@@ -74,7 +74,7 @@ def _vote_noise(privacy: tables.Privacy, experiment: Experiment) -> float:
     return _VOTE_NOISE[-1]
 
 
-def _cost(privacy: tables.Privacy, experiment: Experiment, rounds: int, **known: float) -> dict[str, Any]:
+def _cost(privacy: tables.PrivacyTable, experiment: Experiment, rounds: int, **known: float) -> dict[str, Any]:
     return calculate(
         sample_rate=float(experiment.cohort.sample_rate),
         rounds=rounds,

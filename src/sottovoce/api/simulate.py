@@ -28,14 +28,14 @@ from sottovoce.schemes import Scheme
 __all__ = ["simulate"]
 
 _TABLES: Final[dict[str, type[tables.Table]]] = {
-    "experiment": tables.General,
-    "data": tables.Data,
-    "model": tables.Model,
-    "client": tables.Client,
+    "experiment": tables.GeneralTable,
+    "data": tables.DataTable,
+    "model": tables.ModelTable,
+    "client": tables.ClientTable,
     "cohort": tables.CohortTable,
-    "aggregation": tables.Aggregation,
-    "devices": tables.Devices,
-    "engine": tables.Engine,
+    "aggregation": tables.AggregationTable,
+    "devices": tables.DevicesTable,
+    "engine": tables.EngineTable,
 }
 # Told by `data`, `model`, or one of several tables that have a key of this name: the first is meant.
 _NOT_KEYS: Final = ("source",)
@@ -124,7 +124,7 @@ def simulate(
     if server is not None:
         asked["server"] = {key: _plain(value) for key, value in server.items()}
     if privacy is not None:
-        private = privacy if isinstance(privacy, tables.Privacy) else Privacy(**privacy)
+        private = privacy if isinstance(privacy, tables.PrivacyTable) else Privacy(**privacy)
         _check_classes(loaded, private)
         # Checked without privacy first: what is filled in depends on the other tables.
         asked["privacy"] = filled(private, chosen, parse(asked, where="simulate"))
@@ -170,7 +170,7 @@ def _data_table(loaded: data_reader.Loaded, asked: dict[str, Any]) -> dict[str, 
             raise InputError(f"clients is {asked['clients']}, but data lists {listed} of them; leave it out")
         if "partition" in asked:
             raise InputError("the list in data says who owns which records; leave partition out")
-    usual = min(tables.Data().clients, loaded.dataset.records)
+    usual = min(tables.DataTable().clients, loaded.dataset.records)
     if asked.get("partition") == "by-id" and loaded.dataset.ids is not None:
         usual = len(np.unique(loaded.dataset.ids))
     return {"clients": usual, **asked, **loaded.tables}
@@ -184,7 +184,7 @@ def _whole(experiment: Experiment, scheme: Scheme) -> bool:
     return not experiment.data.held_out and not (slices and experiment.scheme.public is None)
 
 
-def _check_classes(loaded: data_reader.Loaded, privacy: tables.Privacy) -> None:
+def _check_classes(loaded: data_reader.Loaded, privacy: tables.PrivacyTable) -> None:
     if loaded.taken and not privacy.unsafe_preprocessing:
         raise PrivacyError(
             f"the names of the {loaded.dataset.classes} classes were taken from the clients' labels, which epsilon "

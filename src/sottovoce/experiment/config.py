@@ -15,15 +15,15 @@ from sottovoce.devices import Dropout
 from sottovoce.experiment.names import SCHEME_KEYS, check_names
 from sottovoce.experiment.rules import sentence
 from sottovoce.experiment.tables import (
-    Aggregation,
-    Client,
+    AggregationTable,
+    ClientTable,
     CohortTable,
-    Data,
-    Devices,
-    Engine,
-    General,
-    Model,
-    Privacy,
+    DataTable,
+    DevicesTable,
+    EngineTable,
+    GeneralTable,
+    ModelTable,
+    PrivacyTable,
     SchemeTable,
     ServerTable,
     Table,
@@ -36,17 +36,17 @@ __all__ = ["TABLES", "Experiment", "load", "parse", "to_toml"]
 class Experiment(Table):
     """A whole experiment: all tables of a file, checked one by one and against each other."""
 
-    experiment: General = General()
-    data: Data = Data()
-    model: Model = Model()
-    client: Client = Client()
+    experiment: GeneralTable = GeneralTable()
+    data: DataTable = DataTable()
+    model: ModelTable = ModelTable()
+    client: ClientTable = ClientTable()
     cohort: CohortTable = CohortTable()
     scheme: SchemeTable = SchemeTable()
     server: ServerTable = ServerTable()
-    privacy: Privacy | None = None
-    aggregation: Aggregation = Aggregation()
-    devices: Devices = Devices()
-    engine: Engine = Engine()
+    privacy: PrivacyTable | None = None
+    aggregation: AggregationTable = AggregationTable()
+    devices: DevicesTable = DevicesTable()
+    engine: EngineTable = EngineTable()
     sweep: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
         description="The `[sweep]` table: a grid of runs. `sottovoce sweep` makes one run for every combination of the "
@@ -91,6 +91,11 @@ class Experiment(Table):
         for other in ("momentum", "beta1", "beta2", "tau"):
             if other not in own and getattr(table, other) != ServerTable.model_fields[other].default:
                 raise ValueError(f"{key} does nothing with {other}; remove it (this optimizer has {', '.join(own)})")
+        if table.momentum and getattr(scheme, "selection", None) == "random-per-round":
+            raise ValueError(
+                f"[server] momentum adds up the steps of earlier rounds value by value, but {scheme.name} sends other "
+                'coordinates in every round; remove it, or set [server] optimizer = "adam", which keeps to parameters'
+            )
         if table.optimizer == "sgd":
             return
         if scheme.form == "signs":
@@ -135,7 +140,7 @@ class Experiment(Table):
                 'client equally: set [aggregation] weighting = "equal" or leave it out'
             )
 
-    def _check_clip_norm(self, table: Privacy) -> None:
+    def _check_clip_norm(self, table: PrivacyTable) -> None:
         if table.clip_norm is None or table.clipping not in ("public", "private"):
             return
         if table.clipping == "private" and not table.unsafe_clip_norm:

@@ -9,10 +9,10 @@ from pydantic import Field
 
 from sottovoce.experiment.table import Rate, Table
 
-__all__ = ["Aggregation", "Devices", "Privacy"]
+__all__ = ["AggregationTable", "DevicesTable", "PrivacyTable"]
 
 
-class Privacy(Table):
+class PrivacyTable(Table):
     """The `[privacy]` table: client-level differential privacy; without this table a run is not private.
 
     Give epsilon, epsilon_server or noise_multiplier; the noise follows from it.
@@ -130,7 +130,7 @@ class Privacy(Table):
     )
 
 
-class Aggregation(Table):
+class AggregationTable(Table):
     """The `[aggregation]` table: how messages are summed, and what the server sees of single clients."""
 
     secure: Literal["none", "ideal", "real"] | None = Field(
@@ -182,7 +182,7 @@ class Aggregation(Table):
     )
 
 
-class Devices(Table):
+class DevicesTable(Table):
     """The `[devices]` table: which clients leave a simulated round, and before which phase."""
 
     dropout: float | dict[str, float] = Field(

@@ -15,7 +15,7 @@ from fractions import Fraction
 from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.experiment.measure import MEASURED
 from sottovoce.experiment.parts import Parts
-from sottovoce.experiment.tables import Aggregation, Privacy
+from sottovoce.experiment.tables import AggregationTable, PrivacyTable
 from sottovoce.federation.coding import Clear, Coding, FloatGrid, Private, SignGrid
 from sottovoce.federation.cohort import Cohort
 from sottovoce.federation.quorum import Fewest
@@ -94,7 +94,9 @@ def protect(parts: Parts) -> Protection:
     return _solved(parts, None if table is None else _given_norm(parts, table), vote)
 
 
-def privacy_request(parts: Parts, table: Privacy, *, clip_norm: float, spent: tuple[Event, ...] = ()) -> PrivacyRequest:
+def privacy_request(
+    parts: Parts, table: PrivacyTable, *, clip_norm: float, spent: tuple[Event, ...] = ()
+) -> PrivacyRequest:
     """Return what the tables ask of the privacy plan of the training rounds."""
     bound = parts.scheme.bind(parts.network.dim)
     return PrivacyRequest(
@@ -164,7 +166,7 @@ def _solved(parts: Parts, clip_norm: float | None, vote: PrivacyPlan | None) -> 
     return protection
 
 
-def _given_norm(parts: Parts, table: Privacy) -> float:
+def _given_norm(parts: Parts, table: PrivacyTable) -> float:
     """Return the clip norm of the file, or where adaptive clipping starts from: it finds its way from anywhere."""
     if table.clip_norm is not None:
         return table.clip_norm
@@ -175,7 +177,7 @@ def _given_norm(parts: Parts, table: Privacy) -> float:
     return 1.0
 
 
-def _vote(parts: Parts, table: Privacy) -> PrivacyPlan | None:
+def _vote(parts: Parts, table: PrivacyTable) -> PrivacyPlan | None:
     """Solve the plan of the clients' vote for the coordinates; None if there is none."""
     noise = table.vote_noise_multiplier
     if noise is None:
@@ -201,7 +203,7 @@ def _vote(parts: Parts, table: Privacy) -> PrivacyPlan | None:
     return plan
 
 
-def _check_sessions(table: Aggregation, cohort: Cohort, fewest: Callable[[int], int]) -> None:
+def _check_sessions(table: AggregationTable, cohort: Cohort, fewest: Callable[[int], int]) -> None:
     """Raise if the cohort that is expected, or the largest that may be drawn, could not sum securely."""
     if cohort.expected < 2:
         raise InputError(

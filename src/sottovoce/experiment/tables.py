@@ -8,20 +8,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from sottovoce.experiment.privacy_tables import Aggregation, Devices, Privacy
+from sottovoce.experiment.privacy_tables import AggregationTable, DevicesTable, PrivacyTable
 from sottovoce.experiment.server_table import ServerTable
 from sottovoce.experiment.table import Rate, Table
 
 __all__ = [
-    "Aggregation",
-    "Client",
+    "AggregationTable",
+    "ClientTable",
     "CohortTable",
-    "Data",
-    "Devices",
-    "Engine",
-    "General",
-    "Model",
-    "Privacy",
+    "DataTable",
+    "DevicesTable",
+    "EngineTable",
+    "GeneralTable",
+    "ModelTable",
+    "PrivacyTable",
     "SchemeTable",
     "ServerTable",
     "Table",
@@ -31,7 +31,7 @@ __all__ = [
 warnings.filterwarnings("ignore", message='Field name "schema" in "Data" shadows', category=UserWarning)
 
 
-class General(Table):
+class GeneralTable(Table):
     """The `[experiment]` table: the name of a run, its seed, and how long it takes."""
 
     name: str = Field(
@@ -72,7 +72,7 @@ class General(Table):
     )
 
 
-class Data(Table):
+class DataTable(Table):
     """The `[data]` table: which records there are, and how they are dealt out to clients."""
 
     source: str = Field(
@@ -141,7 +141,7 @@ class Data(Table):
     )
 
 
-class Model(Table):
+class ModelTable(Table):
     """The `[model]` table: which network is trained."""
 
     name: str = Field(
@@ -157,7 +157,7 @@ class Model(Table):
     )
 
 
-class Client(Table):
+class ClientTable(Table):
     """The `[client]` table: how a client trains on its own records."""
 
     local_steps: int = Field(
@@ -285,7 +285,7 @@ class SchemeTable(Table):
     )
 
 
-class Engine(Table):
+class EngineTable(Table):
     """The `[engine]` table: how a run is computed; it never changes the result."""
 
     name: Literal["local"] = Field(

@@ -23,7 +23,7 @@ from sottovoce.experiment.records import OPERATOR_ONLY
 from sottovoce.experiment.run import run
 from sottovoce.federation.local_evaluation import split_places
 from sottovoce.federation.worker import Worker
-from tests.engines.checks import Hosted
+from sottovoce.testing.twin import Hosted
 from tests.experiment.small import small
 
 ONE = {"workers": 1}

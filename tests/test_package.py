@@ -41,3 +41,11 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
 
     assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
+
+
+def test_nothing_is_printed_when_a_config_is_read() -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", "import sottovoce; sottovoce.parse({})"], capture_output=True, text=True, check=True
+    )
+
+    assert told.stdout + told.stderr == ""

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 # `[data] schema` hides a deprecated method of pydantic's that nobody calls here.
-warnings.filterwarnings("ignore", message='Field name "schema" in "Data" shadows', category=UserWarning)
+warnings.filterwarnings("ignore", message='Field name "schema" in "DataTable" shadows', category=UserWarning)
 
 
 class GeneralTable(Table):

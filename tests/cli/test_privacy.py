@@ -82,6 +82,7 @@ def test_a_plot_that_cannot_be_written_is_said(shell: Shell, here: Path, option:
         (("--epsilon", "0"), "epsilon must be finite and above 0, got 0"),
         (("--epsilon", "-1"), "epsilon must be finite and above 0, got -1"),
         (("--noise-multiplier", "0"), "noise_multiplier must be finite and above 0, got 0"),
+        (("--noise-multiplier", "1e-30"), "noise_multiplier must be at least 0.001, got 1e-30"),
         (("--epsilon", "1", "--noise-multiplier", "1"), "give either noise_multiplier or epsilon"),
         ((), "give either noise_multiplier or epsilon"),
         (("--epsilon", "1", "--delta", "0"), "delta must be in (0, 1), got 0"),

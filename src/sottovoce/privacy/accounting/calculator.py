@@ -41,8 +41,9 @@ def calculate(
         raise InputError("give either noise_multiplier or epsilon, not both and not neither")
     for name, value in (("noise_multiplier", noise_multiplier), ("epsilon", epsilon)):
         if value is not None:
-            in_range(name, value, low=1e-6, high=1e9)
+            in_range(name, value, low=0, open_low=True, high=math.inf, open_high=True)
     if noise_multiplier is not None:
+        in_range("noise_multiplier", noise_multiplier, low=1e-3)  # there epsilon is in the millions already
         multiplier = noise_multiplier
     else:
         multiplier = accounts.noise_multiplier(

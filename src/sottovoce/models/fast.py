@@ -61,7 +61,7 @@ def unsupported(network: Network, training: LocalTraining) -> str | None:
 
 
 class FastTrainer:
-    """Train many clients at once from the same start; a client's update does not depend on who else is there."""
+    """The fast trainer: many clients at once from the same start, each independent of the others in the call."""
 
     def __init__(self, network: Network, training: LocalTraining) -> None:
         reason = unsupported(network, training)
@@ -273,7 +273,7 @@ class FastTrainer:
 
 
 class _Work:
-    """Hold what one client trains on."""
+    """What one client trains on."""
 
     def __init__(self, shard: Shard, drawn: list[NDArray[np.int64]], share: float | None = None) -> None:
         self.shard = shard

@@ -20,7 +20,7 @@ MAX_LAYERS: Final = 32  # as in kernels_shapes.h
 
 
 class Layer(ctypes.Structure):
-    """Say what a layer with weights is, and how it learns."""
+    """A layer with weights, as the kernels see it, and how it learns."""
 
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("conv", "inputs", "outputs", "relu")),
@@ -31,7 +31,7 @@ class Layer(ctypes.Structure):
 
 
 class Job(ctypes.Structure):
-    """Say what a call is to do."""
+    """What one call of the kernels is to do."""
 
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("layers", "steps", "chunk", "batch")),

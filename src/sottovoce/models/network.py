@@ -44,7 +44,7 @@ Padding = Literal["same", "valid"]
 
 @dataclass(frozen=True)
 class Conv2d:
-    """Convolve an image (height, width, in) with square kernels; "same" pads as Keras does, an odd zero at the end."""
+    """A convolution of an image (height, width, in); "same" pads as Keras does, an odd zero at the end."""
 
     filters: int
     kernel: int
@@ -68,7 +68,7 @@ class Conv2d:
 
 @dataclass(frozen=True)
 class MaxPool:
-    """Keep the largest of each size x size square of an image; a rest at the border is dropped."""
+    """The largest of each size x size square of an image; a rest at the border is dropped."""
 
     size: int = 2
 
@@ -84,7 +84,7 @@ class MaxPool:
 
 @dataclass(frozen=True)
 class Flatten:
-    """Read a record as one row, the last axis fastest."""
+    """A record as one row, the last axis fastest."""
 
     def tensors(self, shape: Shape) -> Tensors:
         """Name no parameters."""
@@ -97,7 +97,7 @@ class Flatten:
 
 @dataclass(frozen=True)
 class Linear:
-    """Multiply a row by a dense kernel and add a bias."""
+    """A dense layer: a row times a kernel, plus a bias."""
 
     units: int
     relu: bool = True
@@ -114,7 +114,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class DropoutLayer:
-    """Silence units at random while training, and scale the others up so that the mean stays."""
+    """Dropout of units: some are zero at random while training, the others scaled up so that the mean stays."""
 
     rate: float
 
@@ -153,7 +153,7 @@ class GlobalAveragePool:
 
 @dataclass(frozen=True)
 class Embedding:
-    """Look the vector of each token up; tokens are integers below `vocabulary`."""
+    """A table of one vector for each token; tokens are integers below `vocabulary`."""
 
     vocabulary: int
     size: int
@@ -170,7 +170,7 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Conv1d:
-    """Convolve a sequence (length, in) along its length."""
+    """A convolution of a sequence (length, in) along its length."""
 
     filters: int
     kernel: int
@@ -193,7 +193,7 @@ class Conv1d:
 
 @dataclass(frozen=True)
 class MaxPool1d:
-    """Keep the largest of each `size` neighbours of a sequence; a rest at the end is dropped."""
+    """The largest of each `size` neighbours of a sequence; a rest at the end is dropped."""
 
     size: int
 
@@ -209,7 +209,7 @@ class MaxPool1d:
 
 @dataclass(frozen=True)
 class Lstm:
-    """Read a sequence (length, in) and return the last hidden state."""
+    """A recurrent layer over a sequence (length, in); the last hidden state comes out."""
 
     units: int
 
@@ -231,7 +231,7 @@ Layer = (
 
 @dataclass(frozen=True)
 class Network:
-    """Hold a whole network; the last layer gives one logit a class, or a single one when the loss is "bce".
+    """A whole network; the last layer gives one logit a class, or a single one when the loss is "bce".
 
     >>> net = Network("tiny", (Flatten(), Linear(10, relu=False)), input_shape=(8, 8, 1), classes=10)
     >>> net.dim, net.shapes, net.layout.span("1.bias")

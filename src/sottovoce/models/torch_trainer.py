@@ -35,7 +35,7 @@ _TINY: Final = 1e-8  # Adam's epsilon, which is not a privacy budget
 
 
 class TorchTrainer:
-    """Train clients one after the other, each from the same start with a fresh optimiser.
+    """The torch trainer: clients one after the other, each from the same start with a fresh optimiser.
 
     The tensors of the model are views of one flat buffer, and so are their gradients: every optimiser is a few
     operations on flat vectors, and loading parameters or taking w_k - w is one. What the model computes is its

@@ -18,7 +18,7 @@ __all__ = ["LocalTraining", "Shard", "Trainer", "batches"]
 
 
 class Shard(NamedTuple):
-    """Hold one client's records: `x` as stored (uint8 images, token ids or float32 features), `y` as class numbers."""
+    """One client's records: `x` as stored (uint8 images, token ids or float32 features), `y` as class numbers."""
 
     x: NDArray[Any]
     y: NDArray[Any]
@@ -26,7 +26,7 @@ class Shard(NamedTuple):
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """Say how a client trains; the keys of `[client]`."""
+    """How a client trains; the keys of `[client]`."""
 
     local_steps: int = 5
     batch_size: int | None = 10  # None: all of the client's records
@@ -53,7 +53,7 @@ class LocalTraining:
 
 
 class Trainer(Protocol):
-    """Train and evaluate one network; the result for a client never depends on who else is in the call."""
+    """Something that trains and evaluates one network; independent of the other clients in the call."""
 
     def updates(
         self,

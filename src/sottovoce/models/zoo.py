@@ -36,7 +36,7 @@ Layers = tuple[Layer, ...]
 
 @dataclass(frozen=True)
 class _Recipe:
-    """Say which records a network reads and how its layers follow from their shape."""
+    """Which records a network reads, and how its layers follow from their shape."""
 
     layers: Callable[[int, int], Layers]  # from the number of outputs and the hidden units
     rank: int | None  # of a record; None: any, because it is flattened first

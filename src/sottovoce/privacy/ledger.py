@@ -45,7 +45,7 @@ def _nothing(step: str) -> None:
 
 
 class Ledger:
-    """Charge rounds against a limit, for the server (all rounds) or for one client (its participations).
+    """The account of rounds against a limit, for the server (all rounds) or for one client (its participations).
 
     Guarantee: when `charge` returns, the charge is on disk; `spent` never falls; no more than `limit` charges are ever
     granted for one plan; two processes cannot hold one ledger.

@@ -33,7 +33,7 @@ __all__ = ["RoundClient"]
 
 @dataclass
 class _Secrets:
-    """Hold what must not leave the client, only for as long as a phase needs it."""
+    """What must not leave the client, kept only for as long as a phase needs it."""
 
     sharing: bytes = b""  # X25519 private key c
     masking: bytes = b""  # X25519 private key s
@@ -45,7 +45,7 @@ class _Secrets:
 
 @final
 class RoundClient:
-    """Take part in one session; `entropy` is the operating system's unless the run is a simulation.
+    """One client of a session of one round; `entropy` is the operating system's unless the run is a simulation.
 
     `mark` remembers the highest round masked: a file in a deployment, memory in a simulation. The session's terms are
     believed here; `Policy.accept` checks them first.

@@ -43,7 +43,7 @@ _NEGLIGIBLE: Final = 60.0  # logarithm; fewer than 2^16 terms of e^-60 do not sh
 
 
 class Degree(NamedTuple):
-    """Hold how many neighbours a client has and how many shares open its secrets."""
+    """How many neighbours a client has, and how many shares open its secrets."""
 
     neighbours: int
     threshold: int

@@ -17,7 +17,7 @@ ENTRY: Final = 2 * KEY + SIGNATURE
 
 
 class Keys(NamedTuple):
-    """Hold what a client advertises: X25519 public keys to share and to mask under, signed by its registered key."""
+    """What a client advertises: X25519 public keys to share and to mask under, signed by its registered key."""
 
     sharing: bytes
     masking: bytes

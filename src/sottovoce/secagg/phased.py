@@ -15,7 +15,7 @@ __all__ = ["PhasedServer"]
 
 
 class PhasedServer(ABC):
-    """Run one session; call `collect` once a phase, or `accept` for each message and then `close`."""
+    """The server of one session; call `collect` once a phase, or `accept` for each message and then `close`."""
 
     phases: ClassVar[tuple[str, ...]]
 

@@ -48,7 +48,7 @@ Entropy = Callable[[int], bytes]
 
 
 class KeyedEntropy:
-    """Give the AES-256-CTR keystream of a key, in simulation only: whoever knows the key knows every secret.
+    """The AES-256-CTR keystream of a key, in simulation only: whoever knows the key knows every secret.
 
     >>> KeyedEntropy(bytes(32))(8) == KeyedEntropy(bytes(32))(8)
     True

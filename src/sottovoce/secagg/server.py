@@ -25,7 +25,7 @@ __all__ = ["RoundServer"]
 
 @final
 class RoundServer(PhasedServer):
-    """Sum one round's vectors with keys that live for this round only."""
+    """The server of one round's sum, with keys that live for this round only."""
 
     phases: ClassVar[tuple[str, ...]] = messages.PHASES
 

@@ -58,7 +58,7 @@ def check_modulus(bits: int, largest_sum: int) -> None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Session:
-    """Describe one secure sum: who takes part, of what, and how many must stay.
+    """The terms of one secure sum: who takes part, of what, and how many must stay.
 
     `keys` are the registered Ed25519 public keys, known to every party from elsewhere: a server that may choose them
     can play every client. `downlink` is the hash of what a client was sent to train from: it is part of the context and

@@ -38,7 +38,7 @@ MOST_SKIPPED: Final = 1000  # every skipped round turns every chain once
 
 @dataclass(frozen=True)
 class _Chains:
-    """Hold what two clients share from `round` on, and nothing that would open an earlier round."""
+    """What two clients share from `round` on, and nothing that would open an earlier round."""
 
     round: int
     masks: dict[int, bytes]  # by client id
@@ -52,7 +52,7 @@ class _Chains:
 
 @dataclass(frozen=True)
 class _Round:
-    """Hold the secrets of one round, by place in its cohort."""
+    """The secrets of one round, by place in its cohort."""
 
     session: Session
     me: int
@@ -64,7 +64,7 @@ class _Round:
 
 @final
 class StandingClient:
-    """Enrol once (`advertise`, `enrol`), then take part in rounds (`mask`, `consistency`, `unmask`) in rising order.
+    """A client that enrols once (`advertise`, `enrol`) and then plays rising rounds (`mask`, `consistency`, `unmask`).
 
     `mark` is as for `RoundClient`; a client that was restored to a state before the mark must enrol again.
 

@@ -21,7 +21,7 @@ __all__ = ["Registrar", "StandingServer"]
 
 @final
 class Registrar(PhasedServer):
-    """Enrol clients for a session: take their keys and hand every one the keys of the others."""
+    """The enrolment of clients for a session: it takes their keys and hands every one the keys of the others."""
 
     phases: ClassVar[tuple[str, ...]] = ("advertise",)
 
@@ -53,7 +53,7 @@ class Registrar(PhasedServer):
 
 @final
 class StandingServer(PhasedServer):
-    """Sum one round's vectors with keys of the session."""
+    """The server of one round's sum, with keys of the session."""
 
     phases: ClassVar[tuple[str, ...]] = ("mask", "consistency", "unmask")
 

@@ -74,7 +74,7 @@ def _quantile(norms: NDArray[np.float64], quantile: float, whose: str) -> float:
 
 @dataclass(frozen=True)
 class Adaptive:
-    """Follow a quantile of the norms by noisy counts (Andrew et al. 2021).
+    """A clip norm that follows a quantile of the norms by noisy counts (Andrew et al. 2021).
 
     Each client also says whether its norm was at most S, as +-1/2. The count's noise has standard deviation
     `count_stddev`; S then moves by exp(-lr (fraction - quantile)).

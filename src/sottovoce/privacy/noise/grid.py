@@ -29,7 +29,7 @@ ROUNDING_SHARE: Final = 1 / 12  # of the clip norm: how long the vector of all r
 
 @dataclass(frozen=True)
 class NoiseGrid:
-    """Hold the integers of the private path; lengths are in grid steps.
+    """The integers of the private path; lengths are in grid steps.
 
     A message of norm `clip_norm` is `radius` steps long; a full cohort's noise has `variance`; centres have `precision`
     binary digits (floats), or are +-`radius` / sqrt(length) as they are (signs); words have `bits` bits. `slack` is

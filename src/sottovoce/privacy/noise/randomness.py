@@ -20,7 +20,7 @@ _ZEROS: Final = bytes(1 << 18)
 
 @dataclass(frozen=True)
 class Randomness:
-    """Hold the key of one client's noise in one round.
+    """The key of one client's noise in one round.
 
     Guarantee: a key from `system` is 32 bytes of the operating system's entropy and never leaves the object's repr; a
     key from `simulated` repeats, and a plan for deployment refuses it.
@@ -53,7 +53,7 @@ class Randomness:
 
 
 class Bits:
-    """Read uniform 64-bit words off one AES-256-CTR stream."""
+    """Uniform 64-bit words, read off one AES-256-CTR stream."""
 
     def __init__(self, key: bytes) -> None:
         self._cipher = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()

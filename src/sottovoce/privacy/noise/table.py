@@ -33,7 +33,7 @@ _ONE: Final = 1 << WORK_BITS
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """Hold the cumulative thresholds of several centres, ready for the sampler.
+    """The cumulative thresholds of several centres, ready for the sampler.
 
     Row f answers for centre f. Outcome `first + j` has the numbers from threshold j - 1 up to threshold j, of 2^128.
     `guide` maps the highest bits of a number to the first outcome it can have.

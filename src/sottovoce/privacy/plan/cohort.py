@@ -17,7 +17,7 @@ Counts = NDArray[np.int32]
 
 
 class Drawn(NamedTuple):
-    """Hold who takes part, in ascending order, and how often each client has been drawn by now."""
+    """Who takes part, in ascending order, and how often each client has been drawn by now."""
 
     clients: NDArray[np.int64]
     draws: Counts

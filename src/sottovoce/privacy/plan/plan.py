@@ -46,7 +46,7 @@ __all__ = ["PrivacyPlan", "Release"]
 
 
 class Release(NamedTuple):
-    """Hold the noisy sum of a round and the clip norm of the next."""
+    """The noisy sum of a round, and the clip norm of the next."""
 
     total: Vector
     clip_norm: float

@@ -103,7 +103,7 @@ _COLUMNS: Final = (
     Column("balanced_accuracy_final", _BALANCED, "final", "final", _metric("balanced_accuracy_final"), optional=True),
     Column("auroc_best", _AUROC, "best", "AUROC", _metric("auroc_best"), optional=True),
     Column("auroc_final", _AUROC, "final", "final", _metric("auroc_final"), optional=True),
-    Column("epsilon", _EPSILON, ADVERSARIES["epsilon"], "ε others", _epsilon("epsilon")),
+    Column("epsilon", _EPSILON, "outsiders", "ε others", _epsilon("epsilon")),
     Column("epsilon_server", _EPSILON, ADVERSARIES["epsilon_server"], "ε server", _epsilon("epsilon_server")),
     Column("delta", _EPSILON, "at delta", "δ", lambda r: count(r.get("delta")), optional=True),
     Column("bytes_up_per_client_round", _EACH, "up", "up / round", _bytes("bytes_up_per_client_round")),

@@ -120,7 +120,7 @@ def test_bytes_are_those_that_were_sent_and_received() -> None:
 def test_a_round_in_which_everyone_fails_stops_the_run() -> None:
     server, coding = plain()
 
-    with pytest.raises(RunError, match=r"round 1: none of \d+ clients sent an update; client .* lower client_lr"):
+    with pytest.raises(RunError, match=r"round 1: no client sent an update; client .* lower client_lr"):
         played(server, coding, lambda client: np.full(DIM, np.nan, np.float32))
 
 

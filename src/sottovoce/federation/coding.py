@@ -43,7 +43,7 @@ class Terms(NamedTuple):
         """Cut the terms off a downlink."""
         size = wire.frame_size(2)
         cohort, clip_norm = wire.unpack_floats(payload[-size:], length=2).tolist()
-        if not (0 <= cohort < 1 << 24 and cohort == int(cohort) and math.isfinite(clip_norm) and clip_norm >= 0):
+        if not (0 <= cohort <= 1 << 24 and cohort == int(cohort) and math.isfinite(clip_norm) and clip_norm >= 0):
             raise WireError(f"the terms of a round are no numbers of clients and norm: {cohort:g} and {clip_norm:g}")
         return payload[:-size], cls(int(cohort), clip_norm)
 

@@ -22,8 +22,8 @@ class PrivacyTable(Table):
         None,
         ge=1e-3,
         le=1e4,
-        description="Privacy budget of the whole run against everyone but the server: smaller is more private. 1 is "
-        "strong, 8 is common. Not set: no target, it follows from the noise.",
+        description="Privacy budget of the whole run against outsiders, who hold no client and trust the server: "
+        "smaller is more private. 1 is strong, 8 is common. Not set: no target, it follows from the noise.",
     )
     epsilon_server: float | None = Field(
         None,

@@ -168,7 +168,7 @@ def _standing_round(length: int) -> Costs:
     registrar = Registrar(session)
     requests, _ = registrar.collect("advertise", {c: client.advertise() for c, client in clients.items()})
     for client, request in requests.items():
-        clients[client].enrol(request)
+        clients[client].introduce(request)
     clock, server = _Clock(), StandingServer(registrar.round(1))
     up, down = 0, 0
     replies = {c: clock(c, lambda client=client: client.mask(1, words)) for c, client in clients.items()}  # type: ignore[misc]

@@ -145,7 +145,7 @@ def test_a_set_up_that_is_no_set_is_refused(indices: list[int]) -> None:
 
 def test_a_seed_scheme_refuses_a_set_up_it_does_not_expect() -> None:
     with pytest.raises(InputError, match="expects an empty set-up, got 1 bytes"):
-        make("fl-bas-3").enrol(b"x", dim=100, seed=0, start=np.zeros(100, np.float32))
+        make("fl-bas-3").bind_setup(b"x", dim=100, seed=0, start=np.zeros(100, np.float32))
 
 
 def test_drawn_coordinates_are_uniform() -> None:

@@ -133,10 +133,10 @@ def test_the_standing_machines_survive_mutated_messages(cohort: Factory, phase: 
     requests, _ = registrar.collect("advertise", {c: client.advertise() for c, client in clients.items()})
     seen = list(requests.values())
     if phase == "mask":  # the first request to a standing client is the key list
-        feed_keys = lambda client, mutant: client.enrol(mutant)  # noqa: E731
+        feed_keys = lambda client, mutant: client.introduce(mutant)  # noqa: E731
         assert bombard(clients[5], feed_keys, requests[5], seen, seal_request(terms, "share")) * 3 >= MUTANTS
     for client, request in requests.items():
-        clients[client].enrol(request)
+        clients[client].introduce(request)
     server = StandingServer(registrar.round(1))
     requests = dict.fromkeys(clients, b"")
     for name in ("mask", "consistency", "unmask"):

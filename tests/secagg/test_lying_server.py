@@ -267,7 +267,7 @@ def test_standing_clients_with_different_models_do_not_sum(cohort: Factory, told
     registrar = Registrar(session)
     requests, _ = registrar.collect("advertise", {c: client.advertise() for c, client in clients.items()})
     for client, request in requests.items():
-        clients[client].enrol(request)
+        clients[client].introduce(request)
         drawn[client].drawn.clear()
     victim = session.clients[4]
     downlinks = {c: told if c == victim else HONEST for c in session.clients}

@@ -104,7 +104,7 @@ def standing(cohort: Any, mark: RoundMark, first: int = 0) -> StandingClient:
         for c in session.clients
     }
     requests, _ = Registrar(session).collect("advertise", {c: client.advertise() for c, client in clients.items()})
-    clients[5].enrol(requests[5])
+    clients[5].introduce(requests[5])
     return clients[5]
 
 

@@ -134,7 +134,7 @@ def answer_keys(client: RoundClient | StandingClient, request: bytes) -> None:
     if isinstance(client, RoundClient):
         client.share(request)
     else:
-        client.enrol(request)
+        client.introduce(request)
 
 
 def terms_of(session: Any, **other: Any) -> dict[str, Any]:

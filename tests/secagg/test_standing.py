@@ -45,7 +45,7 @@ class Standing:
         self.registrar = Registrar(session)
         requests, _ = self.registrar.collect("advertise", {c: k.advertise() for c, k in self.clients.items()})
         for client, request in requests.items():
-            self.clients[client].enrol(request)
+            self.clients[client].introduce(request)
         self.sent: dict[str, dict[int, bytes]] = {}
         self.received: dict[str, dict[int, bytes]] = {}
 

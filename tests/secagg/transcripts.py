@@ -86,7 +86,7 @@ class Transcript:
             requests, rejected = self.registrar.collect("advertise", self.advertised)
             assert not rejected
             for client, request in requests.items():
-                self.clients[client].enrol(request)
+                self.clients[client].introduce(request)
         self.server = StandingServer(self.registrar.round(round_))
         self.requests = dict.fromkeys(self.registrar.enrolled, b"")
         return self

@@ -47,7 +47,7 @@ def read_setup(scheme: Scheme, network: Model, payload: bytes) -> Scheme:
     low, high = wire.unpack(payload[:size], length=2, bits=32).tolist()
     seed = low | high << 32
     start, rest = network.read_start(payload[size:], Streams(seed).get(Purpose.INIT))
-    return scheme.enrol(rest, dim=network.dim, seed=seed, start=start)
+    return scheme.bind_setup(rest, dim=network.dim, seed=seed, start=start)
 
 
 class Heard(NamedTuple):

@@ -98,7 +98,7 @@ class StandingMasking:
     def go_on(self, phase: str, payload: bytes) -> bytes:
         """Return the answer to a phase."""
         if phase == "introduce":
-            self.machine.enrol(payload)
+            self.machine.introduce(payload)
             return b""
         if phase == "consistency":
             return self.machine.consistency(payload)

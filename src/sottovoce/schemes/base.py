@@ -78,7 +78,7 @@ class Scheme(ABC):
         """Return what the server tells every client once; empty where the shared seed is enough."""
         return b""
 
-    def enrol(self, payload: bytes, *, dim: int, seed: int, start: Vector) -> Self:
+    def bind_setup(self, payload: bytes, *, dim: int, seed: int, start: Vector) -> Self:
         """Return the client's bound copy from a set-up message."""
         if payload:
             raise InputError(f"{self.name} expects an empty set-up, got {len(payload)} bytes")

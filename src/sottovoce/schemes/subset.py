@@ -72,10 +72,10 @@ class Subset(Scheme):
         """Return the top set; a random one follows from the shared seed."""
         return coordinates.pack_set(self.coordinates(0), self.dim) if self.selection == "top" else b""
 
-    def enrol(self, payload: bytes, *, dim: int, seed: int, start: Vector) -> Self:
+    def bind_setup(self, payload: bytes, *, dim: int, seed: int, start: Vector) -> Self:
         """Return the client's copy, with the set that the server chose."""
         if self.selection != "top":
-            return super().enrol(payload, dim=dim, seed=seed, start=start)
+            return super().bind_setup(payload, dim=dim, seed=seed, start=start)
         chosen = coordinates.unpack_set(payload, dim, kept_of(self.ratio, dim))
         return replace(super().bind(dim, seed=seed, start=start), chosen=chosen)
 

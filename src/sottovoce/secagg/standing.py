@@ -64,7 +64,7 @@ class _Round:
 
 @final
 class StandingClient:
-    """A client that enrols once (`advertise`, `enrol`) and then plays rising rounds (`mask`, `consistency`, `unmask`).
+    """A client that enrols once (`advertise`, `introduce`); then rounds rise (`mask`, `consistency`, `unmask`).
 
     `mark` is as for `RoundClient`; a client that was restored to a state before the mark must enrol again.
 
@@ -113,7 +113,7 @@ class StandingClient:
         self._private, self._phase = private, "share"
         return reply
 
-    def enrol(self, payload: Buffer) -> None:
+    def introduce(self, payload: Buffer) -> None:
         """Verify the peers' keys, agree on the chains with each and forget the private keys."""
         self._expect("share")
         if self._private is None:

@@ -94,7 +94,7 @@ def prepare(scheme: Scheme, *, dim: int = 203, seed: int = 5) -> Trial:
     updates = tuple(_frozen(rng.standard_normal(dim, np.float32) * np.float32(0.1)) for _ in range(3))
     importance = _frozen(rng.random(dim, np.float32)) if scheme.needs_importance else None
     server = scheme.bind(dim, seed=seed, start=start, importance=importance)
-    client = scheme.enrol(server.setup(), dim=dim, seed=seed, start=start)
+    client = scheme.bind_setup(server.setup(), dim=dim, seed=seed, start=start)
     return Trial(server, client, start, updates, streams)
 
 

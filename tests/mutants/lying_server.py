@@ -70,4 +70,16 @@ MUTANTS = (
         ("federation/client.py", "heard.terms._replace(cohort=self._session(state).cohort)", "heard.terms"),
         tests=ROUNDS,
     ),
+    of(
+        "participations-uncounted",
+        "a server asks one client more often than epsilon_server counts",
+        ("secagg/policy.py", "before >= self.participations", "before < 0"),
+        tests=ROUNDS,
+    ),
+    of(
+        "rounds-without-end",
+        "one announced round of 2^40 is the last that a client masks",
+        ("secagg/policy.py", "if round_ > self.last_round:", "if round_ < 0:"),
+        tests=ROUNDS,
+    ),
 )

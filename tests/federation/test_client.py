@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,15 @@ import pytest
 from sottovoce.experiment.parts import Parts, gather
 from sottovoce.experiment.protection import protect
 from sottovoce.experiment.ready import make_ready
-from sottovoce.federation.behaviour import Behaviour, Honest
+from sottovoce.federation.behaviour import Behaviour, Scene
 from sottovoce.federation.client import ClientState
+from sottovoce.federation.coding import Coding, Terms
 from sottovoce.federation.engine import Engine, Enrolment, Reply, Request, drive
 from sottovoce.federation.local import LocalEngine
+from sottovoce.federation.malicious import Choice, Malicious
 from sottovoce.federation.round import server_round
 from sottovoce.federation.worker import Worker
-from sottovoce.models import Shard, Trainer
-from sottovoce.testing.twin import Book, Hand, few
+from sottovoce.testing.twin import Book, Hand, Hosted, few
 
 SECURE: dict[str, dict[str, Any]] = {
     "plain": {"secure": "none"},
@@ -59,72 +61,66 @@ def test_a_client_restored_in_the_middle_of_a_round_sends_the_same_bytes(kind: s
 
 
 @dataclass(frozen=True)
-class Liar(Honest):
-    """Attacker's double: clients 2 and 5 lie at one of the wrapping points."""
+class Liar:
+    """Attacker's double: the malicious clients lie at one of the points where an attack can."""
 
     where: str
 
-    def _lies(self, client: int, where: str) -> bool:
-        return where == self.where and client in (2, 5)
+    def updates(self, scene: Scene, clients: Sequence[int]) -> Iterator[Any]:
+        if self.where == "together":
+            return (scene.together() for _ in clients)
+        if self.where == "up the loss":
+            return scene.alone(clients, ascend=True)
+        turned = -1 if self.where == "update" else 1
+        return (turned * update for update in scene.alone(clients))
 
-    def shard(self, client: int, shard: Shard) -> Shard:
-        return Shard(shard.x, 9 - shard.y) if self._lies(client, "shard") else shard
-
-    def trainer(self, client: int, trainer: Trainer) -> Trainer:
-        return Backwards(trainer) if self._lies(client, "trainer") else trainer
-
-    def message(self, client: int, round_: int, message: Any) -> Any:
-        return -message if self._lies(client, "message") else message
-
-    def words(self, client: int, round_: int, words: Any) -> Any:
-        return words[::-1].copy() if self._lies(client, "words") else words
-
-
-@dataclass(frozen=True)
-class Backwards:
-    """Trainer that sends the updates of another one with their signs changed."""
-
-    trainer: Trainer
-
-    def updates(self, params: Any, shards: Sequence[Shard], rngs: Any, trainable: Any = None) -> Iterator[Any]:
-        return (-update for update in self.trainer.updates(params, shards, rngs, trainable))
-
-    def gradient(self, params: Any, shard: Shard) -> Any:
-        return self.trainer.gradient(params, shard)
-
-    def scores(self, params: Any, x: Any) -> Any:
-        return self.trainer.scores(params, x)
+    def words(self, scene: Scene, client: int, message: Any, coding: Coding, terms: Terms) -> Any:
+        if self.where == "message":
+            return coding.words(-message, terms, scene.round, client)
+        words = coding.words(message, terms, scene.round, client)
+        return words[::-1].copy() if self.where == "words" else words
 
 
 @contextmanager
 def local(parts: Parts, behaviour: Behaviour) -> Iterator[Engine]:
-    with LocalEngine(replace(parts.blueprint(), behaviour=behaviour), parts.arrays(), 1) as engine:
+    with LocalEngine(replace(parts.blueprint(), behaviour=behaviour), parts.arrays(), 2) as engine:
         yield engine
-
-
-@contextmanager
-def by_hand(parts: Parts, behaviour: Behaviour) -> Iterator[Engine]:
-    yield Hand(parts, behaviour=behaviour)
 
 
 def sum_of(engine: Engine, parts: Parts) -> Any:
     ready = make_ready(protect(parts), Hand(parts))
-    ready.enrol(engine)
+    attacked = Malicious(engine, Choice(Fraction(1, 4), "cohort", 9), parts.seeds.world)  # three of nine
+    ready.enrol(attacked)
     server = ready.server.with_account(Book())
-    return drive(engine, server_round(server, server.init(parts.start), 1)).total.values
+    return drive(attacked, server_round(server, server.init(parts.start), 1)).total.values
+
+
+LIES = ("nowhere", "update", "together", "up the loss", "message", "words")
 
 
 @pytest.mark.parametrize("secure", ["none", "ideal", "real"])
-def test_shard_trainer_message_and_words_can_each_be_wrapped_on_every_engine(secure: str) -> None:
+def test_malicious_clients_can_lie_about_update_message_and_words_on_every_engine(secure: str) -> None:
     parts = gather(few(aggregation={"secure": secure, "weighting": "equal"}))
     sums: dict[str, Any] = {}
-    for where in ("nowhere", "shard", "trainer", "message", "words"):
-        with by_hand(parts, Liar(where)) as one, local(parts, Liar(where)) as other:
-            sums[where] = sum_of(one, parts)
-            assert np.array_equal(sums[where], sum_of(other, parts)), where
-    assert np.array_equal(sums["trainer"], sums["message"]) or secure != "none", "of a linear scheme in the clear"
-    for where in ("shard", "trainer", "message", "words"):
+    for where in LIES:
+        sums[where] = sum_of(Hand(parts, behaviour=Liar(where)), parts)
+        assert np.array_equal(sums[where], sum_of(Hosted(parts, behaviour=Liar(where)), parts)), where
+        if secure != "ideal":
+            with local(parts, Liar(where)) as other:
+                assert np.array_equal(sums[where], sum_of(other, parts)), where
+    assert np.array_equal(sums["update"], sums["message"]) or secure != "none", "of a linear scheme in the clear"
+    for where in LIES[1:]:
         assert not np.array_equal(sums[where], sums["nowhere"])
+
+
+def test_who_is_malicious_but_behaves_sends_the_bytes_of_an_honest_client() -> None:
+    parts = gather(few(aggregation={"secure": "none", "weighting": "equal"}))
+    ready = make_ready(protect(parts), Hand(parts))
+    hand = Hand(parts)
+    ready.enrol(hand)
+    honest = drive(hand, server_round(ready.server, ready.server.init(parts.start), 1)).total.values
+
+    assert np.array_equal(honest, sum_of(Hand(parts, behaviour=Liar("nowhere")), parts))
 
 
 @dataclass

@@ -16,7 +16,7 @@ from typing import Annotated, cast
 
 import typer
 
-from sottovoce.cli import data, explain, export, init, plan, predict, privacy, report, run, schemes, sweep
+from sottovoce.cli import attacks, data, explain, export, init, plan, predict, privacy, report, run, schemes, sweep
 from sottovoce.cli.output import ReaderGone, discard_stdout, note, put
 from sottovoce.core.errors import InputError, RunError, SottovoceError
 
@@ -64,6 +64,7 @@ app.command("report", epilog=report.EXAMPLE)(report.report)
 app.command("predict", epilog=predict.EXAMPLE)(predict.predict)
 app.command("export", epilog=export.EXAMPLE)(export.export)
 app.command("schemes", epilog=schemes.EXAMPLE)(schemes.schemes)
+app.command("attacks", epilog=attacks.EXAMPLE)(attacks.attacks)
 app.command("explain", epilog=explain.EXAMPLE)(explain.explain)
 app.add_typer(data.app, name="data")
 

@@ -2,9 +2,10 @@
 
 Who owns a stream decides who may know it. The *public* streams give what server and clients share (w_0, coordinate
 sets), and their seed travels in the set-up. The *server's* give cohorts, made-up noise and session ids. Each *client's*
-own give its batches, noise, masks and keys. The *world's* deal records and decide who drops out; no party of a real
-federation has them. The owners' seeds are one-way functions of the experiment's seed, so that knowing the public one,
-or a client's own, tells nothing about another.
+own give its batches, noise, masks and keys. The *adversary's* give what malicious clients draw together. The *world's*
+deal records and decide who drops out or is malicious; no party of a real federation has them. The owners' seeds are
+one-way functions of the experiment's seed, so that knowing the public one, or a client's own, tells nothing about
+another.
 
 Two streams with different names are independent, and a stream does not depend on what was drawn before from any
 other: a client's batches are the same whichever worker trains it, and a resumed round repeats the lost one exactly.
@@ -41,6 +42,7 @@ class Purpose(IntEnum):
     DROPOUT = 11  # who leaves when, in simulation
     PUBLIC = 12  # batches of public data
     SETUP = 13  # anything else the set-up draws
+    ATTACK = 14  # who is malicious, and what malicious clients draw
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,11 @@ class Seeds:
     def world(self) -> Streams:
         """Return the streams of what happens to the parties: who owns which record, who drops out."""
         return self._owned("world")
+
+    @property
+    def adversary(self) -> Streams:
+        """Return the streams that malicious clients share."""
+        return self._owned("adversary")
 
     def client(self, client: int) -> Streams:
         """Return one client's own streams."""

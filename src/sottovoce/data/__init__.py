@@ -21,6 +21,7 @@ from sottovoce.data.preprocessing import Preprocessing
 from sottovoce.data.schema import Schema, read_schema
 from sottovoce.data.sources import Description, describe, fetch, is_file, load, locate, names
 from sottovoce.data.table import TableKeys, as_table, read_like, table_dataset
+from sottovoce.data.withheld import With, Without
 
 __all__ = [
     "KINDS",
@@ -33,6 +34,8 @@ __all__ = [
     "Sizes",
     "TableKeys",
     "Virtual",
+    "With",
+    "Without",
     "as_table",
     "balance",
     "balanced_size",

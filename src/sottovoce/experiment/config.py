@@ -27,7 +27,9 @@ from sottovoce.experiment.tables import (
     SchemeTable,
     ServerTable,
     Table,
+    ThreatTable,
 )
+from sottovoce.experiment.threat_table import check_threat
 from sottovoce.schemes import Scheme, make
 
 __all__ = ["TABLES", "Experiment", "load", "parse", "to_toml"]
@@ -45,6 +47,7 @@ class Experiment(Table):
     server: ServerTable = ServerTable()
     privacy: PrivacyTable | None = None
     aggregation: AggregationTable = AggregationTable()
+    threat: ThreatTable | None = None
     devices: DevicesTable = DevicesTable()
     engine: EngineTable = EngineTable()
     sweep: dict[str, dict[str, Any]] = Field(
@@ -84,6 +87,8 @@ class Experiment(Table):
             raise ValueError(f"{scheme.name} counts every client the same; remove [aggregation] weighting")
         self._check_server(scheme)
         self._check_privacy(scheme)
+        check_threat(self, scheme)
+        self._check_guard()
 
     def _check_server(self, scheme: Scheme) -> None:
         table, key = self.server, f'[server] optimizer = "{self.server.optimizer}"'
@@ -107,6 +112,13 @@ class Experiment(Table):
             raise ValueError(
                 f"{key} moves the model on the server alone, but the clients of {scheme.name} follow it by themselves; "
                 'use optimizer = "sgd"'
+            )
+
+    def _check_guard(self) -> None:
+        if self.server.guard != "none" and self.privacy is None:
+            raise ValueError(
+                '[server] guard = "energy" compares a sum with the noise that it must carry, and this run is not '
+                "private; add [privacy], or remove guard"
             )
 
     def _check_key_life(self) -> None:

@@ -28,6 +28,7 @@ from sottovoce.data import (
 )
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.given import NOTHING, Given
+from sottovoce.experiment.threat import ATTACKED, Threat, aim, beset
 from sottovoce.federation.cohort import Cohort
 from sottovoce.federation.local_evaluation import records_aside
 from sottovoce.federation.shared import Arrays
@@ -50,6 +51,7 @@ class Parts:
     cohort: Cohort
     scheme: Scheme  # not yet bound to the network
     seeds: Seeds
+    threat: Threat | None = None  # None: everyone is honest
 
     @property
     def weighted(self) -> bool:
@@ -102,6 +104,8 @@ class Parts:
             seed=self.seeds.seed,
             mean_size=self.mean_size if self.weighted else None,
             held_out=client.held_out,
+            behaviour=None if self.threat is None else self.threat.behaviour,
+            hoard=None if self.threat is None else self.threat.hoard,
         )
 
     def arrays(self) -> Arrays:
@@ -114,6 +118,8 @@ class Parts:
         }
         for name, split in self.splits.items():
             arrays[f"x_{name}"], arrays[f"y_{name}"] = split.x_train, split.y_train
+        if self.threat is not None and self.threat.labels is not None:
+            arrays["y_malicious"] = self.threat.labels
         return arrays
 
 
@@ -126,6 +132,7 @@ def gather(experiment: Experiment, given: Given = NOTHING) -> Parts:
     keys = TableKeys(label=table.label, id=table.id, split=table.split, schema=table.schema)
     dataset = given.dataset or load(table.source, folder=table.folder, table=keys)
     _check_preprocessing(experiment, dataset)
+    dataset, pair = aim(experiment, dataset)
     records = dataset.records
     splits: dict[str, Dataset] = {}
     if table.held_out:
@@ -155,6 +162,9 @@ def gather(experiment: Experiment, given: Given = NOTHING) -> Parts:
         sampling=experiment.cohort.sampling,
         cap=experiment.cohort.cap,
     )
+    threat, dataset, attacked, owners = beset(experiment, scheme, dataset, owners, pair, cohort.expected)
+    if attacked is not None:
+        splits[ATTACKED] = attacked
     net = given.network or network(
         experiment.model.name,
         dataset.shape,
@@ -168,7 +178,7 @@ def gather(experiment: Experiment, given: Given = NOTHING) -> Parts:
             f"{dataset.shape} and {dataset.classes}"
         )
     scheme.bind(net.dim)  # refuses a ratio or a chunking that does not fit this model
-    return Parts(experiment, dataset, splits, net, owners, cohort, scheme, seeds)
+    return Parts(experiment, dataset, splits, net, owners, cohort, scheme, seeds, threat)
 
 
 def _scheme(experiment: Experiment, given: Given) -> Scheme:

@@ -20,6 +20,7 @@ from sottovoce.experiment.ready import Ready, make_ready, start_engine, voting, 
 from sottovoce.federation.coding import Terms
 from sottovoce.federation.costs import Costs, costs_of
 from sottovoce.federation.engine import Engine, drive
+from sottovoce.federation.guard import INFLUENCE, influence
 from sottovoce.federation.sums import mean
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.schemes import State
@@ -70,6 +71,7 @@ def plan(experiment: Experiment, *, measure: bool = False) -> dict[str, Any]:
         "epsilon": None if privacy is None else privacy.epsilon,
         **privacy_cost(ready),
         "privacy": None if privacy is None else privacy.describe(),
+        **(dict.fromkeys(INFLUENCE) if privacy is None else influence(privacy, experiment.server.guard_width)),
         "joules_per_client": None,
         "seconds_per_round": seconds,
         "seconds_total": seconds and seconds * rounds,

@@ -14,8 +14,10 @@ from sottovoce.federation.aggregate import Aggregator, Direct
 from sottovoce.federation.client import setup_message
 from sottovoce.federation.coding import Coding
 from sottovoce.federation.engine import Engine, Enrolment, Evaluator, drive
+from sottovoce.federation.guard import EnergyGuard
 from sottovoce.federation.leaving import Leaving
 from sottovoce.federation.local import LocalEngine
+from sottovoce.federation.malicious import Malicious
 from sottovoce.federation.optimise import ServerStep
 from sottovoce.federation.round import Account, Server
 from sottovoce.federation.secure import Registry, Secure, Standing
@@ -67,7 +69,10 @@ def start_engine(parts: Parts) -> Iterator[tuple[Engine, Evaluator]]:
     """Start the engine that the experiment names, and give with it what computes on the data."""
     experiment = parts.experiment
     with LocalEngine(parts.blueprint(), parts.arrays(), experiment.engine.workers or None) as local:
-        yield Leaving(local, experiment.make_dropout(), parts.seeds.world), local
+        engine: Engine = Leaving(local, experiment.make_dropout(), parts.seeds.world)
+        if parts.threat is not None:
+            engine = Malicious(engine, parts.threat.choice, parts.seeds.world)
+        yield engine, local
 
 
 def make_ready(protection: Protection, evaluator: Evaluator) -> Ready:
@@ -80,7 +85,8 @@ def make_ready(protection: Protection, evaluator: Evaluator) -> Ready:
     bound = _bind(parts, coordinate_importance(parts, evaluator) if chosen else None)
     protection = protection.measured(measured_clip_norm(parts, evaluator, bound))
     policy = protection.policy(bound, protection.plan)
-    step = ServerStep(**parts.experiment.server.model_dump(), rounds=parts.experiment.experiment.rounds)
+    keys = parts.experiment.server.model_dump(exclude={"guard", "guard_bound", "guard_width"})
+    step = ServerStep(**keys, rounds=parts.experiment.experiment.rounds)
     return _put_together(protection, parts.scheme, bound, protection.plan, policy, step)
 
 
@@ -140,8 +146,19 @@ def _put_together(
         parts.seeds.server,
         step,
         plan,
+        guard=None if isinstance(bound, Vote) else _guard(parts),
+        goes_on=parts.threat is not None,
     )
     return Ready(protection, bound, Enrolment(told, setup, coding, plan is not None, policy), server)
+
+
+def _guard(parts: Parts) -> EnergyGuard | None:
+    """Return what refuses sums that are too long; without a bound of the user's, 0.6 clip norms for each client."""
+    table = parts.experiment.server
+    if table.guard == "none":
+        return None
+    bound = 0.6 * parts.cohort.expected if table.guard_bound is None else table.guard_bound
+    return EnergyGuard(bound, table.guard_width)
 
 
 def _aggregator(

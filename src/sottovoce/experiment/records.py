@@ -49,7 +49,7 @@ def tell(round_: int, cohort: int, total: Total, *, seconds: float, costs: Costs
     That a round was aborted is no secret: everybody sees that its model did not change.
     """
     measured = tell_operator(round_, cohort, total, seconds)
-    aborted: Record = {"aborted": True} if total.reason else {}
+    aborted: Record = {"aborted": True} if total.reason else {"rejected": True} if total.rejected else {}
     if costs is None:
         return Told(measured | more | aborted, None, total.clients)
     expected = {"round": round_, "bytes_up": costs.round.up, "bytes_down": costs.round.down}

@@ -23,13 +23,14 @@ from sottovoce.experiment.protection import protect
 from sottovoce.experiment.ready import Ready, elect, make_ready, start_engine
 from sottovoce.experiment.records import Record, Told, best_of, tell, tell_operator
 from sottovoce.experiment.summary import selecting_metric, summarise
+from sottovoce.experiment.threat import ATTACKED, is_lost
 from sottovoce.federation.costs import costs_of
 from sottovoce.federation.engine import Engine, Evaluator, drive
 from sottovoce.federation.local import cores
 from sottovoce.federation.optimise import model_of
 from sottovoce.federation.round import draws_commitment, server_round
 from sottovoce.federation.vote import VOTE
-from sottovoce.models import choose_trainer, evaluate
+from sottovoce.models import choose_trainer, evaluate, guessed
 from sottovoce.privacy import Ledger, PrivacyPlan
 from sottovoce.schemes import State
 
@@ -108,7 +109,7 @@ def _play(
         costs = costs_of(server, state)
         last = general.rounds if ready.plan is None else ready.plan.rounds
         for round_ in range(done + 1, last + 1):
-            if _no_patience_left(records, general.patience, metric):
+            if _no_patience_left(records, general.patience, metric) or _given_up(parts, records):
                 break
             if ledger is not None and not ledger.affords(round_):
                 break
@@ -175,22 +176,35 @@ def _state_of_privacy(round_: int, state: State, ledger: Ledger | None, plan: Pr
     return {"epsilon": epsilon} | ({} if plan.adaptive is None else {"clip_norm": float(state["clip_norm"])})
 
 
-def _evaluate(parts: Parts, evaluator: Evaluator, state: State) -> dict[str, float | None]:
+def _evaluate(parts: Parts, evaluator: Evaluator, state: State) -> Record:
     """Measure the model on test data, and on held-out data if there is any."""
-    params = model_of(state)
-    metrics = evaluate(evaluator.scores(params, "test"), parts.dataset.y_test, parts.network.binary)
+    params, binary = model_of(state), parts.network.binary
+    scores = evaluator.scores(params, "test")
+    metrics = evaluate(scores, parts.dataset.y_test, binary)
     if "held_out" in parts.splits:
         labels = parts.splits["held_out"].y_train
-        held_out = evaluate(evaluator.scores(params, "held_out"), labels, parts.network.binary)
+        held_out = evaluate(evaluator.scores(params, "held_out"), labels, binary)
         metrics |= {f"held_out_{name}": value for name, value in held_out.items()}
     # JSON has no NaN; a loss that is not a number is null.
-    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+    told: Record = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+    if parts.threat is not None:
+        struck = guessed(evaluator.scores(params, ATTACKED), binary) if ATTACKED in parts.splits else None
+        told |= parts.threat.metrics(guessed(scores, binary), parts.dataset.y_test, struck, parts.network.classes)
+        told |= {"diverged": True} if is_lost(told, parts.network.classes) else {}
+    return told
 
 
 def _no_patience_left(records: list[Record], patience: int, metric: str) -> bool:
     """Tell whether the last `patience` evaluations on held-out data brought no new best."""
     seen = [record[f"held_out_{metric}"] for record in records if record.get(f"held_out_{metric}") is not None]
     return patience > 0 and len(seen) > patience and max(seen[-patience:]) <= max(seen[:-patience])
+
+
+def _given_up(parts: Parts, records: list[Record]) -> bool:
+    """Tell whether the last measurements of an attacked model were all at the level of guessing."""
+    most = 0 if parts.threat is None else parts.threat.table.give_up
+    measured = [record for record in records if "accuracy" in record]
+    return most > 0 and len(measured) >= most and all("diverged" in record for record in measured[-most:])
 
 
 def _environment(parts: Parts, given: Given) -> dict[str, Any]:

@@ -67,6 +67,23 @@ class ServerTable(Table):
         "the last model. 0.9 smooths the noise of a private run; 0 keeps no mean.",
     )
 
+    guard: Literal["none", "energy"] = Field(
+        "none",
+        description='"energy": refuse a private round whose sum is longer than honest clients and the known noise can '
+        "make it. It reads only what is released, and costs no privacy.",
+    )
+    guard_bound: float | None = Field(
+        None,
+        gt=0,
+        description="For guard: longest honest sum, in clip norms (B). Not set: 0.6 of the expected cohort. Smaller "
+        "leaves attackers less and refuses honest rounds sooner.",
+    )
+    guard_width: float = Field(
+        4.0,
+        ge=0,
+        description="For guard: standard deviations of the estimate that are tolerated above the bound (k).",
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, given: Any) -> Any:

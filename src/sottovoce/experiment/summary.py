@@ -88,11 +88,35 @@ def summarise(parts: Parts, ready: Ready, records: list[Record], costs: Costs, *
         table = experiment.scheme
         summary["public"] = table.public or f"{table.public_samples} records set aside from {experiment.data.source}"
         summary["public_records"] = len(public_records(parts))  # those that were used, after balancing
+    if parts.threat is not None:
+        summary |= _attack(parts, records, best, final)
+    if ready.server.guard is not None:
+        summary["rejected_rounds"] = sum("rejected" in record for record in records)
     if parts.network.binary:
         for name in ("balanced_accuracy", "auroc"):
             summary[f"{name}_final"] = final and final[name]
             summary[f"{name}_best"] = best and best[name]
     return summary
+
+
+def _attack(parts: Parts, records: list[Record], best: Record | None, final: Record | None) -> Record:
+    """Return what an attack did; as in the papers, *best* is taken at the round of the best accuracy."""
+    threat = parts.threat
+    if threat is None:
+        return {}
+    told: Record = {
+        "attack": threat.table.attack,
+        "attack_fraction": float(threat.table.fraction),
+        "attack_of": threat.table.of,
+        "attack_boost": threat.behaviour.boost,  # null: it depends on how many are malicious in a round
+        "attack_source": threat.source,
+        "attack_target": threat.target,
+        "diverged": final is not None and "diverged" in final,
+    }
+    for name in ("attack_success", "class_accuracy"):
+        told |= {f"{name}_final": final and final[name], f"{name}_best": best and best[name]}
+    told["accuracy_by_class_final"] = final and final["accuracy_by_class"]
+    return told
 
 
 def _bytes(ready: Ready, records: list[Record], costs: Costs) -> Record:

@@ -11,6 +11,7 @@ from pydantic import Field
 from sottovoce.experiment.privacy_tables import AggregationTable, DevicesTable, PrivacyTable
 from sottovoce.experiment.server_table import ServerTable
 from sottovoce.experiment.table import Rate, Table
+from sottovoce.experiment.threat_table import ThreatTable
 
 __all__ = [
     "AggregationTable",
@@ -25,6 +26,7 @@ __all__ = [
     "SchemeTable",
     "ServerTable",
     "Table",
+    "ThreatTable",
 ]
 
 # `[data] schema` hides a deprecated method of pydantic's that nobody calls here.

@@ -27,6 +27,7 @@ class Total:
     failures: dict[int, str] = field(default_factory=dict)
     left: set[int] = field(default_factory=set)  # of the failures: clients that went away, for no fault of their own
     reason: str | None = None  # why nothing was released
+    rejected: bool = False  # by the guard: the sum was released, and is not used
     phases: dict[str, tuple[int, int]] = field(default_factory=dict)  # bytes up and down of each phase
     clients: dict[int, Sizes] = field(default_factory=dict)  # bytes of each client, over all phases
 

@@ -9,23 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sottovoce.core import wire
 from sottovoce.core.errors import RunError, SecAggError
 from sottovoce.core.streams import Purpose, Streams
 from sottovoce.core.vectors import Vector
-from sottovoce.federation.behaviour import HONEST, Behaviour
 from sottovoce.federation.coding import Coding, Terms
 from sottovoce.federation.masking import Masking, begin_masking
 from sottovoce.federation.secure import ANNOUNCING, Registry, downlink_hash, read_announcement
 from sottovoce.models import Model, Shard, Trainer
-from sottovoce.schemes.base import Scheme, State, Task
+from sottovoce.schemes.base import Message, Scheme, State, Task
 from sottovoce.secagg import Policy, RoundMark, Session
 
-__all__ = ["TRAINING", "Client", "ClientState", "Heard", "Knowledge", "read_setup", "setup_message"]
+__all__ = ["TRAINING", "Client", "ClientState", "Forge", "Heard", "Knowledge", "read_setup", "setup_message"]
+
+Forge = Callable[[Message, Coding, Terms], NDArray[Any]]
 
 TRAINING: Final = ("train", "mask")  # the phases whose answer is made from an update
 
@@ -141,7 +143,6 @@ class Client:
     streams: Streams  # its own
     shard: Callable[[], Shard]
     trainer: Trainer
-    behaviour: Behaviour = HONEST
 
     def answer(self, round_: int, phase: str, payload: bytes, state: ClientState) -> tuple[bytes, ClientState]:
         """Return what the client sends when it is asked, and its state from then on; or raise why it refuses."""
@@ -177,19 +178,23 @@ class Client:
         return self.streams.get(Purpose.BATCH, round_)
 
     def send(
-        self, phase: str, payload: bytes, records: int, update: Vector, state: ClientState
+        self, phase: str, payload: bytes, records: int, update: Vector, state: ClientState, forge: Forge | None = None
     ) -> tuple[bytes, ClientState]:
-        """Return an update of so many records as it travels: encoded, protected, and masked or packed."""
+        """Return an update of so many records as it travels: encoded, protected, and masked or packed.
+
+        A malicious client has words of its own making in place of the protected message (`forge`).
+        """
         knowledge, heard = self.knowledge, state.heard
         if heard is None or heard.task is None:
             raise RunError(f"client {self.number} was asked to act before it heard a downlink")
         if knowledge.mean_size is not None and records != knowledge.mean_size:
             update = update * np.float32(records / knowledge.mean_size)
         message = knowledge.scheme.encode(update, heard.task.seed, self.streams.get(Purpose.ENCODE, heard.round))
-        message = self.behaviour.message(self.number, heard.round, message)
         terms = heard.terms if phase == "train" else heard.terms._replace(cohort=self._session(state).cohort)
-        words = knowledge.coding.words(message, terms, heard.round, self.number)
-        words = self.behaviour.words(self.number, heard.round, words)
+        if forge is None:
+            words = knowledge.coding.words(message, terms, heard.round, self.number)
+        else:
+            words = forge(message, knowledge.coding, terms)
         if phase == "train":
             return knowledge.coding.pack(words), state
         sealed = self._session(state).mask(heard.round, payload, words, heard.downlink)

@@ -18,7 +18,7 @@ from sottovoce.core import wire
 from sottovoce.core.errors import InputError, RunError, WireError
 from sottovoce.core.streams import Purpose, Seeds
 from sottovoce.core.vectors import Vector
-from sottovoce.federation.sums import FloatSum, Fold, SignSum, WordSum
+from sottovoce.federation.sums import LARGEST, FloatSum, Fold, SignSum, WordSum
 from sottovoce.privacy import PrivacyPlan, Randomness
 from sottovoce.schemes.base import Message
 from sottovoce.schemes.packed_signs import expand
@@ -72,6 +72,13 @@ class Coding(Protocol):
         """Return the message, protected: integers below 2^bits where it can be masked."""
         ...
 
+    def forge(self, values: NDArray[Any], terms: Terms, *, boost: float, part: float) -> NDArray[Any]:
+        """Return `boost` times a message as a malicious client sends it: not clipped, without noise, in no range.
+
+        `values` are floats, or +1 and -1. No word is further from zero than `part` of the modulus.
+        """
+        ...
+
     def pack(self, words: NDArray[Any]) -> bytes:
         """Return what a client sends when nothing masks it."""
         ...
@@ -102,6 +109,12 @@ class Clear:
     def words(self, message: Message, terms: Terms, round_: int, client: int) -> NDArray[Any]:
         """Return the message itself."""
         return message
+
+    def forge(self, values: NDArray[Any], terms: Terms, *, boost: float, part: float) -> NDArray[Any]:
+        """Return the boosted message, within what the server takes for an update; a sign cannot be boosted."""
+        if self.form == "signs":
+            return np.packbits(values > 0, bitorder="little")
+        return _boosted(values, boost)
 
     def pack(self, words: NDArray[Any]) -> bytes:
         """Return the message's frame."""
@@ -144,6 +157,10 @@ class FloatGrid:
             )
         return np.rint(message.astype(np.float64) / self.step).astype(np.int64).astype(np.uint32)
 
+    def forge(self, values: NDArray[Any], terms: Terms, *, boost: float, part: float) -> Words:
+        """Return the boosted message on the grid."""
+        return _wrapped(values * (boost / self.step), self.bits, part)
+
     def pack(self, words: NDArray[Any]) -> bytes:
         """Return the words, packed."""
         return wire.pack(words, bits=self.bits)
@@ -173,6 +190,10 @@ class SignGrid:
     def words(self, message: Message, terms: Terms, round_: int, client: int) -> Words:
         """Return 1 for +1 and 0 for -1."""
         return (expand(message, self.length) > 0).astype(np.uint32)
+
+    def forge(self, values: NDArray[Any], terms: Terms, *, boost: float, part: float) -> Words:
+        """Return what makes the sum of signs grow by `boost` votes: every client counts as one vote against."""
+        return _wrapped((1 + boost * values) / 2, self.bits, part)
 
     def pack(self, words: NDArray[Any]) -> bytes:
         """Return the words, packed."""
@@ -212,6 +233,14 @@ class Private:
         clip_norm = None if self.plan.adaptive is None else terms.clip_norm
         return self.plan.protect(message, cohort=terms.cohort, randomness=randomness, clip_norm=clip_norm)
 
+    def forge(self, values: NDArray[Any], terms: Terms, *, boost: float, part: float) -> NDArray[Any]:
+        """Return the boosted message on the grid; the count of adaptive clipping says nothing for or against."""
+        if self.plan.bits is None:
+            return _boosted(values, boost)
+        step = self.plan.step(None if self.plan.adaptive is None else terms.clip_norm)
+        words = _wrapped(values * (boost / step), self.bits, part)
+        return words if self.plan.adaptive is None else np.append(words, np.uint32(0))
+
     def pack(self, words: NDArray[Any]) -> bytes:
         """Return the protected message, packed."""
         return wire.pack(words) if self.plan.bits is None else wire.pack(words, bits=self.bits)
@@ -227,3 +256,15 @@ class Private:
             round_=round_,
         )
         return Opened(release.total, release.clip_norm)
+
+
+def _wrapped(steps: NDArray[np.float64], bits: int, part: float) -> Words:
+    """Return real numbers of grid steps as words modulo 2^bits, none further from zero than `part` of the modulus."""
+    limit = max(1.0, math.floor(part * 2.0**bits))
+    whole = np.rint(np.clip(np.nan_to_num(np.asarray(steps, np.float64)), -limit, limit)).astype(np.int64)
+    return (whole & np.int64((1 << bits) - 1)).astype(np.uint32)
+
+
+def _boosted(values: NDArray[Any], boost: float) -> Vector:
+    """Return floats times a factor, within what a server takes for an update."""
+    return np.asarray(np.clip(np.asarray(values, np.float64) * boost, -LARGEST, LARGEST), np.float32)

@@ -71,6 +71,7 @@ class Request(NamedTuple):
     pinned: bool = False
     waits_for_all: bool = False  # the server goes on only when all have answered: nobody leaves before
     silent: frozenset[int] = frozenset()  # of the clients: these hear the request and leave (simulated dropout)
+    malicious: frozenset[int] = frozenset()  # of the round: these behave as the engine's workers were told
 
 
 class Reply(NamedTuple):

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from sottovoce.core.errors import RunError, SottovoceError
 from sottovoce.core.streams import Seeds
-from sottovoce.federation.behaviour import HONEST, Behaviour
+from sottovoce.federation.behaviour import Behaviour, Scene
 from sottovoce.federation.client import TRAINING, Client, ClientState, Knowledge
 from sottovoce.models import Shard, Trainer
 from sottovoce.schemes.base import State, Task
 
-__all__ = ["Answer", "Host"]
+__all__ = ["Answer", "Host", "Malice"]
 
 
 class Answer(NamedTuple):
@@ -32,6 +33,14 @@ class _Pupil(NamedTuple):
     task: Task
 
 
+class Malice(NamedTuple):
+    """What a process needs to act for malicious clients: how they behave, their records, and who climbs the loss."""
+
+    behaviour: Behaviour
+    records: Callable[[int], Shard]
+    climber: Callable[[], Trainer]
+
+
 class Host:
     """The clients that a process acts for.
 
@@ -46,16 +55,17 @@ class Host:
         shard: Callable[[int], Shard],
         seeds: Seeds,
         memory: State,
-        behaviour: Behaviour = HONEST,
+        malice: Malice | None = None,
     ) -> None:
         self.knowledge = knowledge
         self._trainer = trainer
         self._shard = shard
         self._seeds = seeds
         self._memory = memory
-        self._behaviour = behaviour
+        self.malice = malice
         self._asked: frozenset[int] = frozenset()  # who heard the round's opening
         self._refusal: SottovoceError | None = None  # why the last opening was refused
+        self._kept_scene: Scene | None = None
         self.states: dict[int, ClientState] = {}
 
     def client(self, number: int) -> Client:
@@ -65,14 +75,14 @@ class Host:
             number,
             self._seeds.client(number),
             lambda: self._shard(number),
-            self._behaviour.trainer(number, self._trainer),
-            self._behaviour,
+            self._trainer,
         )
 
     def hear(self, round_: int, phase: str, clients: Iterable[int], payload: bytes) -> None:
         """Take in an opening, on behalf of the clients that are asked; nobody else can act on it."""
         self._asked = frozenset(clients)
         self._refusal = None
+        self._kept_scene = None
         if not self.knowledge.opens(phase):
             return
         try:
@@ -88,8 +98,13 @@ class Host:
         for client in self._asked:
             self.states[client] = self.states.get(client, ClientState()).hear(heard)
 
-    def step(self, round_: int, phase: str, requests: Mapping[int, bytes]) -> Iterator[tuple[int, Answer]]:
-        """Answer a phase for some clients; yields one at a time, to bound memory."""
+    def step(
+        self, round_: int, phase: str, requests: Mapping[int, bytes], malicious: frozenset[int] = frozenset()
+    ) -> Iterator[tuple[int, Answer]]:
+        """Answer a phase for some clients; yields one at a time, to bound memory.
+
+        Those of the round that are `malicious` train and send as they were told to (`behaviour`).
+        """
         pupils: list[_Pupil] = []
         for number, payload in requests.items():
             client, state = self.client(number), self.states.get(number, ClientState())
@@ -102,8 +117,13 @@ class Host:
                 yield number, Answer(b"", str(error))
                 continue
             yield number, self._attempt(number, client.go_on, phase, payload, state)
-        for _, together in groupby(pupils, lambda pupil: (id(pupil.task), id(pupil.client.trainer))):
-            yield from self._train(round_, phase, list(together))
+        pupils.sort(key=lambda pupil: pupil.client.number in malicious)
+        for _, together in groupby(pupils, lambda pupil: (id(pupil.task), pupil.client.number in malicious)):
+            some = list(together)
+            if self.malice is not None and some[0].client.number in malicious:
+                yield from self._mislead(self.malice, round_, phase, some, malicious)
+            else:
+                yield from self._train(round_, phase, some)
 
     def _train(self, round_: int, phase: str, pupils: list[_Pupil]) -> Iterator[tuple[int, Answer]]:
         """Train clients with the same task together, and send each update as soon as it is there."""
@@ -119,6 +139,35 @@ class Host:
                 number,
                 self._attempt(number, pupil.client.send, phase, pupil.payload, len(shard.y), next(updates), state),
             )
+
+    def _mislead(
+        self, malice: Malice, round_: int, phase: str, pupils: list[_Pupil], malicious: frozenset[int]
+    ) -> Iterator[tuple[int, Answer]]:
+        """Let malicious clients make their updates and words, and send them as everybody does."""
+        scene = self.scene(malice, round_, pupils[0].task, malicious)
+        updates = malice.behaviour.updates(scene, [pupil.client.number for pupil in pupils])
+        for client, payload, _ in pupils:
+            number, state = client.number, self.states[client.number]
+            records = len(malice.records(number).y)
+            forge = partial(malice.behaviour.words, scene, number)
+            yield number, self._attempt(number, client.send, phase, payload, records, next(updates), state, forge)
+
+    def scene(self, malice: Malice, round_: int, task: Task, malicious: frozenset[int]) -> Scene:
+        """Return the scene of a round; the same one for all of its calls, as clients make some things together."""
+        kept = self._kept_scene
+        if kept is None or kept.round != round_ or kept.task is not task:
+            kept = self._kept_scene = Scene(
+                round=round_,
+                malicious=tuple(sorted(malicious)),
+                task=task,
+                trainable=self.knowledge.scheme.trainable(task.seed),
+                trainer=self._trainer,
+                climber=malice.climber,
+                records=malice.records,
+                batches=lambda number: self.client(number).batches(round_),
+                adversary=self._seeds.adversary,
+            )
+        return kept
 
     def _check(self, number: int, phase: str) -> None:
         if number not in self._asked:

@@ -208,7 +208,8 @@ class LocalEngine:
     def _queue(self, request: Request, requests: dict[int, bytes]) -> Queue:
         fold = None if request.sum is None else request.sum.fold
         chunks = self._chunks(requests)
-        return deque(enumerate(("step", (request.round, request.phase, chunk, fold)) for chunk in chunks))
+        told = (request.round, request.phase)
+        return deque(enumerate(("step", (*told, chunk, fold, request.malicious)) for chunk in chunks))
 
     def _everyone(self, call: Call) -> list[Any]:
         """Make one call on every worker."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from sottovoce.federation.aggregate import Aggregator, Total
 from sottovoce.federation.coding import Terms
 from sottovoce.federation.cohort import Cohort, PlainSampler, PrivateSampler, Sampler
 from sottovoce.federation.engine import Reply, Request
+from sottovoce.federation.guard import EnergyGuard
 from sottovoce.federation.optimise import ServerStep
 from sottovoce.federation.sums import mean
 from sottovoce.privacy import PrivacyPlan
@@ -70,6 +71,8 @@ class Server:
     step: ServerStep = field(default_factory=ServerStep)
     plan: PrivacyPlan | None = None
     account: Account | None = None  # a private round is refused without one
+    guard: EnergyGuard | None = None  # what refuses a private sum that is too long
+    goes_on: bool = False  # a round that breaks the model is thrown away, as under attack, and does not end the run
 
     @property
     def sampler(self) -> Sampler:
@@ -101,6 +104,14 @@ class Server:
             raise PrivacyError(f"round {round_}: a private round needs a ledger, and this server has none")
         self.account.drawn(round_, draws_commitment(state))
 
+    def rejects(self, total: Total, terms: Terms) -> bool:
+        """Tell whether the guard refuses a released sum; it reads nothing else, so this costs no privacy."""
+        if self.guard is None or self.plan is None or total.values is None:
+            return False
+        clip_norm = self.plan.request.clip_norm if self.plan.adaptive is None else terms.clip_norm
+        stddev = self.plan.stddev(None if self.plan.adaptive is None else clip_norm)
+        return self.guard.excess(total.values, stddev, clip_norm) > 0
+
     def spend(self, round_: int) -> None:
         """Charge a round of a private run."""
         if self.account is not None:
@@ -124,11 +135,24 @@ def server_round(server: Server, state: State, round_: int) -> Generator[Request
     if server.plan is not None:
         down += terms.pack()
     total = yield from server.aggregator.collect(round_, cohort, down, terms, lambda: server.spend(round_))
-    _check_alive(round_, cohort, total)
+    if not server.goes_on:
+        _check_alive(round_, cohort, total)
     state = {**state, **drawn}
-    if total.values is None or (not cohort and server.plan is None):
+    total.rejected = server.rejects(total, terms)
+    if total.values is None or total.rejected or (not cohort and server.plan is None):
         return RoundResult(state, len(cohort), total)
-    average, kept = server.step.step(mean(total.values, server.cohort.expected), state, round_)
+    try:
+        state = _moved(server, state, round_, seed, total.values, total.clip_norm)
+    except RunError:
+        if not server.goes_on:
+            raise
+    return RoundResult(state, len(cohort), total)
+
+
+def _moved(server: Server, state: State, round_: int, seed: int, values: NDArray[Any], clip_norm: float) -> State:
+    """Return the state after the step that a released sum asks for."""
+    scheme = server.scheme
+    average, kept = server.step.step(mean(values, server.cohort.expected), state, round_)
     decoded = scheme.decode(average, state, seed, server.streams.get(Purpose.DECODE, round_))
     params, moments = server.step.adapt(state["params"], decoded["params"], state, round_)
     decoded, kept = {**decoded, "params": params}, kept | moments
@@ -136,8 +160,8 @@ def server_round(server: Server, state: State, round_: int) -> Generator[Request
         raise RunError(f"round {round_}: the model is no longer finite; lower client_lr or server_lr")
     kept |= server.step.follow(decoded["params"], state, round_)
     if server.plan is not None:
-        kept["clip_norm"] = np.array(total.clip_norm, np.float32)
-    return RoundResult({**state, **kept, **decoded}, len(cohort), total)
+        kept["clip_norm"] = np.array(clip_norm, np.float32)
+    return {**state, **kept, **decoded}
 
 
 def _check_alive(round_: int, cohort: list[int], total: Total) -> None:

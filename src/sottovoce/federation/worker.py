@@ -13,10 +13,10 @@ from sottovoce.core.errors import RunError, SottovoceError
 from sottovoce.core.streams import Purpose, Seeds
 from sottovoce.core.vectors import Vector
 from sottovoce.data import Partition, balance
-from sottovoce.federation.behaviour import HONEST, Behaviour
+from sottovoce.federation.behaviour import Behaviour
 from sottovoce.federation.client import Knowledge, read_setup
 from sottovoce.federation.engine import Enrolment
-from sottovoce.federation.host import Host
+from sottovoce.federation.host import Host, Malice
 from sottovoce.federation.local_evaluation import LocalSplit, local_accuracies, personal_accuracies, split_places
 from sottovoce.federation.secure import Registry
 from sottovoce.federation.shared import Arrays
@@ -42,8 +42,9 @@ class Blueprint:
     balanced: bool
     seed: int
     mean_size: float | None
-    behaviour: Behaviour = HONEST
     held_out: float = 0.0  # the share of its records that each client keeps out of its training
+    behaviour: Behaviour | None = None  # of malicious clients; None: there are none
+    hoard: Partition | None = None  # the records of malicious clients; None: those that they have as honest ones
 
 
 class Worker:
@@ -68,7 +69,7 @@ class Worker:
             policy=None if told.policy is None else told.policy.bind(told.setup),
         )
         trainer = told.scheme.voter(self._trainer) if isinstance(told.scheme, Vote) else self._trainer
-        self._host = Host(knowledge, trainer, self._shard, self._seeds, told.memory, self._plan.behaviour)
+        self._host = Host(knowledge, trainer, self._shard, self._seeds, told.memory, self._malice())
 
     def hear(self, round_: int, phase: str, clients: list[int], payload: bytes) -> None:
         """Take in a round's opening, for the clients that are asked."""
@@ -76,12 +77,17 @@ class Worker:
         self._sums.clear()
 
     def step(
-        self, round_: int, phase: str, requests: dict[int, bytes], fold: Fold | None
+        self,
+        round_: int,
+        phase: str,
+        requests: dict[int, bytes],
+        fold: Fold | None,
+        malicious: frozenset[int] = frozenset(),
     ) -> Generator[Outcome, None, Outcome]:
         """Answer for clients; add payloads to this worker's sum if there is a fold, else yield them one by one."""
         sizes: dict[int, int] = {}
         failures: dict[int, str] = {}
-        for client, answer in self.host.step(round_, phase, requests):
+        for client, answer in self.host.step(round_, phase, requests, malicious):
             if answer.reason is not None:
                 failures[client] = answer.reason
             elif fold is None:
@@ -151,7 +157,26 @@ class Worker:
 
     def _shard(self, client: int) -> Shard:
         """Return what a client trains with."""
-        return self._plan.behaviour.shard(client, self._records(client))
+        return self._records(client)
+
+    def _malice(self) -> Malice | None:
+        """Return how malicious clients act, if there are any."""
+        plan = self._plan
+        if plan.behaviour is None:
+            return None
+        climbing = replace(plan.training, ascend=True, prox=0.0)
+        return Malice(
+            plan.behaviour,
+            self._hoarded,
+            lambda: make_trainer(plan.network, climbing, plan.trainer, plan.device),
+        )
+
+    def _hoarded(self, client: int) -> Shard:
+        """Return what a client has when it is malicious: its records, as it labels them, and what it was given."""
+        if self._plan.hoard is None:
+            return self._records(client)
+        records = self._plan.hoard.records(client)
+        return Shard(self._arrays["x_train"][records], self._arrays["y_malicious"][records])
 
     def _records(self, client: int, *, held_out: bool = False) -> Shard:
         """Return a client's own records: those to train with, or those that it keeps out; the same in every round."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sottovoce.models.base import Model
 from sottovoce.models.build import make_model
 from sottovoce.models.choose import choose_trainer, make_trainer
-from sottovoce.models.metrics import answered, evaluate
+from sottovoce.models.metrics import answered, evaluate, guessed
 from sottovoce.models.network import Network
 from sottovoce.models.trainer import LocalTraining, Shard, Trainer, batches
 from sottovoce.models.zoo import NAMES, network
@@ -21,6 +21,7 @@ __all__ = [
     "batches",
     "choose_trainer",
     "evaluate",
+    "guessed",
     "make_model",
     "make_trainer",
     "network",

@@ -94,7 +94,7 @@ class FastTrainer:
             for shard, rng in zip(shards, rngs, strict=True)
         ]
         kept = self._kept(trainable)
-        steps, lr = self.training.local_steps, self.training.client_lr
+        steps, lr = self.training.local_steps, self.training.signed_lr
 
         def modes_of(client: _Work) -> tuple[int, ...]:
             return tuple(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError
 
-__all__ = ["answered", "evaluate"]
+__all__ = ["answered", "evaluate", "guessed"]
 
 
 def evaluate(scores: NDArray[np.floating], y: NDArray[Any], binary: bool) -> dict[str, float]:
@@ -36,9 +36,18 @@ def answered(scores: NDArray[np.floating], y: NDArray[Any], binary: bool) -> NDA
     logits, wanted = np.asarray(scores, np.float64), np.asarray(y, np.int64)
     if len(wanted) == 0 or logits.shape[0] != len(wanted) or logits.ndim != (1 if binary else 2):
         raise InputError(f"scores of shape {logits.shape} do not fit {len(wanted)} labels")
-    finite = np.isfinite(logits).reshape(len(logits), -1).all(1)
-    guesses = logits > 0 if binary else logits.argmax(1)
-    return np.asarray((guesses == wanted) & finite)
+    return np.asarray(guessed(logits, binary) == wanted)
+
+
+def guessed(scores: NDArray[np.floating], binary: bool) -> NDArray[np.int64]:
+    """Return the class that each record is taken for; -1 where a score is not finite.
+
+    >>> guessed(np.array([[2.0, 0.0], [np.nan, 0.0]]), binary=False).tolist()
+    [0, -1]
+    """
+    finite = np.isfinite(scores).reshape(len(scores), -1).all(1)
+    guesses = scores > 0 if binary else scores.argmax(1)
+    return np.where(finite, guesses, -1).astype(np.int64)
 
 
 def _binary_metrics(

@@ -121,7 +121,7 @@ class TorchTrainer:
         return step
 
     def _plain_step(self, batch: Shard, rng: Generator) -> None:
-        self._program.descend(batch, float(self.training.client_lr), rng)
+        self._program.descend(batch, float(self.training.signed_lr), rng)
 
     def _momentum(self, start: Tensor) -> _Step:
         velocity = torch.zeros_like(self._params)
@@ -129,7 +129,7 @@ class TorchTrainer:
         def step(batch: Shard, rng: Generator) -> None:
             self._slope(batch, rng, start)
             velocity.mul_(self.training.momentum).add_(self._gradient)
-            self._params.add_(velocity, alpha=-self.training.client_lr)
+            self._params.add_(velocity, alpha=-self.training.signed_lr)
 
         return step
 
@@ -145,7 +145,7 @@ class TorchTrainer:
             mean.lerp_(self._gradient, 1 - _BETA1)
             square.mul_(_BETA2).addcmul_(self._gradient, self._gradient, value=1 - _BETA2)
             torch.sqrt(square, out=scale).div_(math.sqrt(1 - _BETA2**steps)).add_(_TINY)
-            self._params.addcdiv_(mean, scale, value=-self.training.client_lr / (1 - _BETA1**steps))
+            self._params.addcdiv_(mean, scale, value=-self.training.signed_lr / (1 - _BETA1**steps))
 
         return step
 

@@ -34,6 +34,7 @@ class LocalTraining:
     optimizer: Literal["sgd", "adam"] = "sgd"
     momentum: float = 0.0
     prox: float = 0.0  # mu of FedProx; 0: off
+    ascend: bool = False  # climb the loss instead: what an attacker may do
 
     def __post_init__(self) -> None:
         in_range("local_steps", self.local_steps, low=1)
@@ -50,6 +51,13 @@ class LocalTraining:
                 f"prox * client_lr must be below 2, or each step throws a client further past the round's model, got "
                 f"{self.prox:g} * {self.client_lr:g}; lower one of them"
             )
+        if self.ascend and self.prox:
+            raise InputError(f"whoever climbs the loss is not held back by prox, got {self.prox:g}; use 0")
+
+    @property
+    def signed_lr(self) -> float:
+        """Return what a step takes from the weights, times the gradient; negative for who climbs."""
+        return -self.client_lr if self.ascend else self.client_lr
 
 
 class Trainer(Protocol):

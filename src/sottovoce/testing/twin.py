@@ -10,6 +10,7 @@ import pickle
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
@@ -21,8 +22,8 @@ from sottovoce.experiment.parts import Parts, gather
 from sottovoce.experiment.protection import protect
 from sottovoce.experiment.ready import make_ready
 from sottovoce.federation.aggregate import Total
-from sottovoce.federation.behaviour import HONEST, Behaviour
-from sottovoce.federation.client import ClientState
+from sottovoce.federation.behaviour import Behaviour
+from sottovoce.federation.client import TRAINING, Client, ClientState
 from sottovoce.federation.engine import Engine, Enrolment, Evaluator, Reply, Request, drive
 from sottovoce.federation.leaving import Leaving
 from sottovoce.federation.round import server_round
@@ -79,7 +80,7 @@ class Hand:
     events: list[str] = field(default_factory=list)
     sent: int = 0
     received: int = 0
-    behaviour: Behaviour = HONEST
+    behaviour: Behaviour | None = None
 
     def __post_init__(self) -> None:
         self._worker = self.make_worker()
@@ -88,7 +89,10 @@ class Hand:
 
     def make_worker(self) -> Worker:
         """Return what holds the data and the set-up."""
-        return Worker(replace(self.parts.blueprint(), behaviour=self.behaviour), self.parts.arrays())
+        blueprint = self.parts.blueprint()
+        if self.behaviour is not None:
+            blueprint = replace(blueprint, behaviour=self.behaviour)
+        return Worker(blueprint, self.parts.arrays())
 
     def worker(self, client: int) -> Worker:
         """Return the worker that a client was set up by."""
@@ -164,12 +168,29 @@ class Hand:
                 heard = one.knowledge.read(request.round, request.phase, payload, state.memory)
                 self._states[client] = pickle.dumps(state.hear(heard))
             return None
-        made, state = one.answer(request.round, request.phase, payload, state)
+        if client in request.malicious and request.phase in TRAINING:
+            made, state = self._mislead(one, request, payload, state)
+        else:
+            made, state = one.answer(request.round, request.phase, payload, state)
         self._states[client] = pickle.dumps(state)
         answer = self.alter(request.phase, client, made)
         if answer is None:
             reply.left[client] = f"left before {request.phase}"
         return answer
+
+    def _mislead(self, one: Client, request: Request, payload: bytes, state: ClientState) -> tuple[bytes, ClientState]:
+        """Let a malicious client act, with nothing kept from any other."""
+        host, number = self.worker(one.number).host, one.number
+        malice = host.malice
+        if malice is None:
+            raise RunError(f"client {number} is malicious, and nobody said how it behaves")
+        if one.knowledge.opens(request.phase):
+            state = state.hear(one.knowledge.read(request.round, request.phase, payload, state.memory))
+        task = one.task(request.round, request.phase, state)
+        scene = host.scene(malice, request.round, task, request.malicious)
+        (update,) = malice.behaviour.updates(scene, [number])
+        forge = partial(malice.behaviour.words, scene, number)
+        return one.send(request.phase, payload, len(malice.records(number).y), update, state, forge)
 
 
 class Hosted(Hand):
@@ -191,7 +212,8 @@ class Hosted(Hand):
             self._worker.hear(request.round, request.phase, list(request.payloads), opening)
         reply = Reply({}, {})
         asked = {c: b"" if request.opening else p for c, p in request.payloads.items() if c not in request.silent}
-        for sizes, payloads, failures in _parts(self._worker.step(request.round, request.phase, asked, None)):
+        steps = self._worker.step(request.round, request.phase, asked, None, request.malicious)
+        for sizes, payloads, failures in _parts(steps):
             reply.failures.update(failures)
             for client, payload in payloads.items():
                 try:

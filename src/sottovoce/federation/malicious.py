@@ -1,0 +1,86 @@
+"""Malicious clients around any engine: who of a round's cohort leaves the protocol.
+
+How they behave is told to the engine's workers beforehand (`behaviour`). The papers give the share of malicious clients
+"in the round's set": that is `of = "cohort"`, which takes that share of every cohort, rounded up. With
+`of = "population"` the same clients are malicious in all rounds, and a cohort holds as many of them as it happens to.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+from types import TracebackType
+from typing import Literal, Self
+
+from sottovoce.core.streams import Purpose, Streams
+from sottovoce.federation.engine import Engine, Enrolment, Reply, Request
+from sottovoce.federation.vote import VOTE
+
+__all__ = ["Choice", "Malicious"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The rule by which clients of a round are malicious; the world's streams decide.
+
+    >>> len(Choice(Fraction(1, 10), "cohort", 50).among(3, range(25), Streams(1)))
+    3
+    """
+
+    fraction: Fraction
+    of: Literal["cohort", "population"]
+    clients: int
+
+    def among(self, round_: int, cohort: range | list[int], world: Streams) -> frozenset[int]:
+        """Return the malicious clients of a cohort; nobody attacks the vote before round 1."""
+        if round_ == VOTE or not len(cohort):
+            return frozenset()
+        if self.of == "population":
+            return self._always(world).intersection(cohort)
+        size = math.ceil(self.fraction * len(cohort))
+        drawn = world.get(Purpose.ATTACK, 1, round_).choice(sorted(cohort), size=size, replace=False)
+        return frozenset(drawn.tolist())
+
+    def most(self, cohort: int) -> int:
+        """Bound the number of malicious clients in a cohort of so many."""
+        share = math.ceil(self.fraction * (cohort if self.of == "cohort" else self.clients))
+        return min(share, cohort)
+
+    def _always(self, world: Streams) -> frozenset[int]:
+        size = math.ceil(self.fraction * self.clients)
+        drawn = world.get(Purpose.ATTACK, 0).choice(self.clients, size=size, replace=False, shuffle=False)
+        return frozenset(drawn.tolist())
+
+
+@dataclass
+class Malicious:
+    """An engine that tells its workers, in each request, which clients of the round are malicious."""
+
+    engine: Engine
+    choice: Choice
+    streams: Streams  # the world's
+    _round: frozenset[int] = field(default=frozenset(), init=False)  # of the round that was opened last
+
+    def enrol(self, enrolment: Enrolment) -> None:
+        """Send every client the set-up message."""
+        self.engine.enrol(enrolment)
+
+    def send(self, request: Request) -> Reply:
+        """Deliver a request; an opening shows who is in the cohort, and so who of it is malicious."""
+        if request.opening:
+            self._round = self.choice.among(request.round, list(request.payloads), self.streams)
+        return self.engine.send(request._replace(malicious=self._round))
+
+    def close(self) -> None:
+        """Close the engine."""
+        self.engine.close()
+
+    def __enter__(self) -> Self:
+        self.engine.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.engine.__exit__(kind, error, trace)

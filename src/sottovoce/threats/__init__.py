@@ -1,0 +1,1 @@
+"""Attacks on training as pure functions of what malicious clients can compute; who plays them is `federation`."""

@@ -134,7 +134,7 @@ class InnerProduct(Attack):
     """Sends the negative mean of the honest updates, so that the sum points away from where it should.
 
     -boost * mu, mu estimated from the updates that M would have made honestly. Left out, the boost is
-    1.5 (n - m) / m: enough to turn a plain mean around. Below 1 it also passes Krum and the median.
+    1.5 (n - m) / m: enough to turn a plain mean around. The paper takes it small against Krum and the median.
     """
 
     name: ClassVar[str] = "inner-product"

@@ -6,8 +6,8 @@ mutant must follow the code.
 
 from __future__ import annotations
 
-from tests.mutants import federation, lying_server, privacy, secagg
+from tests.mutants import federation, lying_server, privacy, secagg, threats
 
 __all__ = ["MUTANTS"]
 
-MUTANTS = (*secagg.MUTANTS, *lying_server.MUTANTS, *privacy.MUTANTS, *federation.MUTANTS)
+MUTANTS = (*secagg.MUTANTS, *lying_server.MUTANTS, *privacy.MUTANTS, *federation.MUTANTS, *threats.MUTANTS)

@@ -249,3 +249,11 @@ def test_classes_of_the_user_may_live_in_the_main_program_without_a_guard(where:
     told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     assert told.stdout.split() == ["halved", "0.5", "2", "Net"], told.stderr
+
+
+def test_malicious_clients_are_a_table_as_in_a_file() -> None:
+    result = simulate(blobs(), threat={"attack": "sign-inversion", "fraction": 0.2})
+
+    assert result["attack"] == "sign-inversion"
+    with pytest.raises(sv.InputError, match="did you mean 'fraction'"):
+        simulate(blobs(), threat={"attack": "sign-inversion", "fractions": 0.2})

@@ -14,6 +14,7 @@ from sottovoce.experiment.config import parse
 from sottovoce.experiment.given import Given
 from sottovoce.experiment.parts import gather
 from sottovoce.experiment.run import run
+from sottovoce.experiment.sweep import layout
 from sottovoce.experiment.threat import ATTACKED, is_lost
 from sottovoce.testing.twin import Hosted, play
 from tests.experiment.small import small
@@ -318,3 +319,18 @@ def test_a_partition_that_would_leave_an_honest_client_empty_is_refused() -> Non
 
     with pytest.raises(InputError, match="no record but those that only malicious clients may have"):
         gather(experiment)
+
+
+def test_a_sweep_over_attacks_and_schemes_leaves_out_what_a_point_does_not_have() -> None:
+    experiment = attacked(
+        threat={"attack": "in-backdoor", "source": 3, "target": 8, "boost": 2.0},
+        sweep={"scheme": {"name": ["fl-std", "fl-sign"]}, "threat": {"attack": ["random-update", "in-backdoor"]}},
+    )
+
+    points = {(p.scheme.name, p.threat.attack): p.threat for p in layout(experiment) if p.threat is not None}
+
+    assert len(points) == 4
+    assert points["fl-std", "random-update"].source is None
+    assert points["fl-std", "in-backdoor"].source == 3
+    assert points["fl-std", "in-backdoor"].boost == 2.0
+    assert points["fl-sign", "in-backdoor"].boost is None

@@ -60,6 +60,7 @@ def simulate(
     secure: str | None = None,
     workers: int | None = None,
     server: Mapping[str, Any] | None = None,
+    threat: Mapping[str, Any] | None = None,
     scheme_keys: dict[str, Any] | None = None,
     test: Any = None,
     label: str | None = None,
@@ -80,6 +81,7 @@ def simulate(
     model       a name ("mlp", "cnn", "logistic"), a `Network`, or any torch module without BatchNorm
     scheme      a name, a name and its keys (`("fl-top", {"ratio": 0.01})`), or a scheme object, also of your own class
     privacy     `sv.Privacy(epsilon=1)` with the keys of `[privacy]`; without it the run is not private
+    threat      malicious clients, with the keys of `[threat]`: `{"attack": "sign-inversion", "fraction": 0.1}`
     id          the column, or the array, that says who owns each record, for `partition="by-id"`
     classes     the labels in order, where they should not be taken from the records
     callbacks   functions that are called with the record of each round (and the state, if they take two arguments), or
@@ -121,8 +123,9 @@ def simulate(
     asked["data"] = _data_table(loaded, asked.get("data", {}))
     asked["model"] = {"name": model if isinstance(model, str) else network.name, **asked.get("model", {})}
     asked["scheme"] = scheme_table
-    if server is not None:
-        asked["server"] = {key: _plain(value) for key, value in server.items()}
+    for name, table in (("server", server), ("threat", threat)):
+        if table is not None:
+            asked[name] = {key: _plain(value) for key, value in table.items()}
     if privacy is not None:
         private = privacy if isinstance(privacy, tables.PrivacyTable) else Privacy(**privacy)
         _check_classes(loaded, private)

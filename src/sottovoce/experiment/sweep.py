@@ -6,8 +6,9 @@
     experiment.seed = [1, 2]
 
 Every combination is one run folder. `privacy.epsilon = [inf, 8.0]` compares a run that is not private with its private
-twin. A key that a scheme does not have (fl-std has no ratio) is left out, and what is
-then the same run twice is one. A sweep that was interrupted goes on: finished runs are read, not repeated.
+twin. A key that a scheme does not have (fl-std has no ratio) is left out, and so is what an attack does not have: a
+class that it does not aim at, a boost that signs cannot carry. What is then the same run twice is one. A sweep that was
+interrupted goes on: finished runs are read, not repeated.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from sottovoce.core.errors import ConfigError, InputError
 from sottovoce.experiment.config import Experiment, parse
 from sottovoce.experiment.folder import Record
 from sottovoce.experiment.run import default_folder, run
+from sottovoce.experiment.threat_table import UNTARGETED
 from sottovoce.schemes import make
 
 __all__ = ["layout", "sweep"]
@@ -100,5 +102,17 @@ def _point(base: Tables, chosen: list[tuple[str, str, Any]], named: set[tuple[st
     if made.form == "signs" and "privacy" in tables:
         for key in ("clipping", "clip_norm"):  # signs weigh sqrt(n), whatever the others are clipped to
             tables["privacy"].pop(key, None)
+    if "threat" in tables:
+        _fit_threat(tables, made.form == "signs")
     tables["experiment"]["name"] = "-".join(name).replace("/", "_").replace(":", "_").replace(" ", "")
     return parse(tables, where="[sweep]")
+
+
+def _fit_threat(tables: Tables, signs: bool) -> None:
+    """Leave out what the attack of this point does not have."""
+    threat = tables["threat"]
+    if threat.get("attack") in UNTARGETED:
+        threat.pop("source", None)
+        threat.pop("target", None)
+    if signs and "privacy" not in tables and tables["aggregation"].get("secure", "none") == "none":
+        threat.pop("boost", None)

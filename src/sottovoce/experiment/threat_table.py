@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import Field
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sottovoce.experiment.config import Experiment
     from sottovoce.schemes import Scheme
 
-__all__ = ["ThreatTable", "check_threat"]
+__all__ = ["UNTARGETED", "ThreatTable", "check_threat"]
 
 
 class ThreatTable(Table):
@@ -95,7 +95,7 @@ class ThreatTable(Table):
     )
 
 
-_NO_CLASSES = ("random-update", "gradient-ascent", "sign-inversion", "little-is-enough", "inner-product")
+UNTARGETED: Final = ("random-update", "gradient-ascent", "sign-inversion", "little-is-enough", "inner-product")
 
 
 def check_threat(experiment: Experiment, scheme: Scheme) -> None:
@@ -104,7 +104,7 @@ def check_threat(experiment: Experiment, scheme: Scheme) -> None:
     if table is None:
         return
     key = f'[threat] attack = "{table.attack}"'
-    if table.attack in _NO_CLASSES and (table.source, table.target) != (None, None):
+    if table.attack in UNTARGETED and (table.source, table.target) != (None, None):
         raise ValueError(f"{key} aims at no class; remove [threat] source and target")
     if table.source is not None and table.source == table.target:
         raise ValueError(f"[threat] source and target must be two classes, got {table.source!r} for both")

@@ -142,12 +142,21 @@ def test_a_host_gives_what_clients_one_by_one_give(attack: str) -> None:
 
 
 def test_an_attacked_run_does_not_depend_on_the_number_of_workers_and_resumes_to_the_same_model(tmp_path: Path) -> None:
-    def model(name: str, workers: int, **keys: Any) -> bytes:
-        experiment = small(threat={"attack": "gradient-ascent", "fraction": 0.2}, engine={"workers": workers}, **keys)
-        run(experiment, tmp_path / name)
-        return (tmp_path / name / "model.npz").read_bytes()
+    def experiment(workers: int) -> Any:
+        return small(threat={"attack": "gradient-ascent", "fraction": 0.2}, engine={"workers": workers})
 
-    assert model("one", 1) == model("three", 3)
+    def interrupt(record: Any) -> None:
+        if record["round"] == 5:
+            raise KeyboardInterrupt
+
+    run(experiment(1), tmp_path / "one")
+    run(experiment(3), tmp_path / "three")
+    with pytest.raises(KeyboardInterrupt):
+        run(experiment(1), tmp_path / "cut", observe=interrupt)
+    run(experiment(1), tmp_path / "cut", resume=True)
+
+    models = [(tmp_path / name / "model.npz").read_bytes() for name in ("one", "three", "cut")]
+    assert models[0] == models[1] == models[2]
 
 
 # The papers' pattern.

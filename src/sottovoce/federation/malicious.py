@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from types import TracebackType
 from typing import Literal, Self
 
@@ -37,7 +38,7 @@ class Choice:
         if round_ == VOTE or not len(cohort):
             return frozenset()
         if self.of == "population":
-            return self._always(world).intersection(cohort)
+            return _always(self, world).intersection(cohort)
         size = math.ceil(self.fraction * len(cohort))
         drawn = world.get(Purpose.ATTACK, 1, round_).choice(sorted(cohort), size=size, replace=False)
         return frozenset(drawn.tolist())
@@ -47,10 +48,12 @@ class Choice:
         share = math.ceil(self.fraction * (cohort if self.of == "cohort" else self.clients))
         return min(share, cohort)
 
-    def _always(self, world: Streams) -> frozenset[int]:
-        size = math.ceil(self.fraction * self.clients)
-        drawn = world.get(Purpose.ATTACK, 0).choice(self.clients, size=size, replace=False, shuffle=False)
-        return frozenset(drawn.tolist())
+
+@lru_cache(maxsize=1)  # the same clients in every round, perhaps many
+def _always(choice: Choice, world: Streams) -> frozenset[int]:
+    size = math.ceil(choice.fraction * choice.clients)
+    drawn = world.get(Purpose.ATTACK, 0).choice(choice.clients, size=size, replace=False, shuffle=False)
+    return frozenset(drawn.tolist())
 
 
 @dataclass

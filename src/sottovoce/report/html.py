@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from sottovoce.report.columns import ADVERSARIES, Column
 from sottovoce.report.figures import FIGURES, legend, words
 from sottovoce.report.runs import DAMAGED, Facts, Run, facts, lead
 from sottovoce.report.save import save
-from sottovoce.report.tables import ADVERSARIES, Column, notes, split
+from sottovoce.report.tables import notes, split
 from sottovoce.report.units import ABSENT, decimal, epsilon, human_bytes
 
 __all__ = ["page", "write_figure", "write_html"]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,57 @@ def test_report_as_json_has_the_numbers_and_nulls(shell: Shell, finished: Path) 
     assert (run["label"], run["status"], run["rounds"]) == ("small", "finished", 6)
     assert run["epsilon"] is None
     assert run["bytes_up_total"] > 0
+
+
+def _attack(folder: Path, copy: Path, attack: str, fraction: float, accuracy: float) -> str:
+    """Copy a run as if it had been attacked."""
+    shutil.copytree(folder, copy)
+    with (copy / "config.toml").open("a") as file:
+        file.write(f'\n[threat]\nattack = "{attack}"\nfraction = {fraction}\n')
+    summary = json.loads((copy / "summary.json").read_text())
+    summary |= {"attack": attack, "attack_fraction": fraction, "accuracy_best": accuracy}
+    (copy / "summary.json").write_text(json.dumps(summary))
+    return str(copy)
+
+
+def test_report_prints_the_robustness_matrix_below_the_table_and_draws_it(
+    shell: Shell, finished: Path, here: Path
+) -> None:
+    runs = [_attack(finished, here / f"hit{share}", "random", share, 0.7 - share) for share in (0.1, 0.2)]
+
+    outcome = shell("report", *runs, "--png", "matrix.png")
+    document = shell("report", *runs, "--json").json()
+
+    assert outcome.code == 0
+    below = outcome.out[outcome.out.index("accuracy, best round") :]
+    assert "10 %" in below and "20 %" in below and "0.600" in below and "0.500" in below
+    assert outcome.err == "the robustness matrix is in matrix.png\n"
+    assert (here / "matrix.png").read_bytes().startswith(b"\x89PNG")
+    assert [(cell["attack_fraction"], cell["accuracy"]) for cell in document["robustness"]] == [
+        (0.1, pytest.approx(0.6)),
+        (0.2, pytest.approx(0.5)),
+    ]
+
+
+def test_report_of_honest_runs_has_no_matrix_and_no_picture(shell: Shell, finished: Path, here: Path) -> None:
+    assert "accuracy, best round" not in shell("report", str(finished)).out
+    assert shell("report", str(finished), "--json").json()["robustness"] == []
+
+    outcome = shell("report", str(finished), "--png", "matrix.png")
+
+    assert (outcome.code, outcome.out) == (2, "") and "more than one attack or fraction" in outcome.err
+    assert not (here / "matrix.png").exists()
+
+
+def test_an_accusation_is_warned_about(shell: Shell, finished: Path, here: Path) -> None:
+    shutil.copytree(finished, here / "accused")
+    (here / "accused" / "audit.json").write_text(json.dumps({"accused": True, "reasons": ["it leaks"]}))
+
+    outcome = shell("report", "accused")
+
+    assert outcome.code == 0
+    assert outcome.err == "warning: small: ACCUSED by its audit: it leaks\n"
+    assert "ACCUSED by its audit: it leaks (small)" in outcome.out
 
 
 @pytest.mark.parametrize("path", ["nothing", ".", "small.toml"])

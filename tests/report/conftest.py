@@ -16,7 +16,7 @@ Maker = Callable[..., Path]
 CONFIG = """\
 [experiment]
 name = {name}
-seed = 1
+seed = {seed}
 rounds = {rounds}
 evaluate_every = 2
 
@@ -45,6 +45,16 @@ name = {scheme}
 
 @pytest.fixture
 def make_run(tmp_path: Path) -> Maker:
+    return _maker(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def make_run_at(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Maker]:
+    """Return a maker with a new folder at every call, for properties, which are tried many times in one test."""
+    return lambda: _maker(tmp_path_factory.mktemp("runs"))
+
+
+def _maker(tmp_path: Path) -> Maker:
     def make(
         folder: str = "run",
         *,
@@ -59,11 +69,21 @@ def make_run(tmp_path: Path) -> Maker:
         summary: dict[str, Any] | None = None,
         metrics: tuple[str, ...] = ("accuracy",),
         older: bool = False,
+        seed: int = 1,
+        threat: dict[str, Any] | None = None,
+        tables: dict[str, dict[str, Any]] | None = None,
+        by_class: list[float | None] | None = None,
+        success: float | None = None,
+        diverged: bool = False,
+        rejected: tuple[int, ...] = (),
+        audit: dict[str, Any] | None = None,
     ) -> Path:
         path = tmp_path / folder
         path.mkdir(parents=True)
         words = {key: json.dumps(value) for key, value in (("name", name), ("source", source), ("scheme", scheme))}
-        config = CONFIG.format(rounds=rounds, **words)
+        config = CONFIG.format(rounds=rounds, seed=seed, **words)
+        for table, keys in (({"threat": threat} if threat else {}) | (tables or {})).items():
+            config += f"\n[{table}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
         (path / "config.toml").write_text(config + ("\n[privacy]\ndelta = 1e-5\n" if private else ""))
         records = []
         for round_ in range(1, done + 1):
@@ -73,6 +93,13 @@ def make_run(tmp_path: Path) -> Maker:
                 record |= {"cohort": 10, "senders": 10, "seconds": 0.5}
             if round_ % 2 == 0:
                 record |= dict.fromkeys(metrics, 0.5 + 0.04 * round_ if round_ < 10 else 0.8)
+                if threat:
+                    record |= {"accuracy_by_class": by_class, "attack_success": success}
+                    record["class_accuracy"] = None if by_class is None else by_class[threat.get("source", 0)]
+                if diverged:
+                    record["diverged"] = True
+            if round_ in rejected:
+                record["rejected"] = True
             records.append(record)
         (path / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
         if private:
@@ -102,7 +129,15 @@ def make_run(tmp_path: Path) -> Maker:
                 "seconds": None if private else 5.0,
                 "stopped_early": False,
             }
+            if threat:
+                told |= {"attack": threat["attack"], "attack_fraction": threat["fraction"], "diverged": diverged}
+                told |= {f"attack_success_{when}": success for when in ("best", "final")}
+                on_class = None if by_class is None else by_class[threat.get("source", 0)]
+                told |= {f"class_accuracy_{when}": on_class for when in ("best", "final")}
+                told |= {"rejected_rounds": len(rejected) if rejected else None}
             (path / "summary.json").write_text(json.dumps(told | (summary or {})))
+        if audit is not None:
+            (path / "audit.json").write_text(json.dumps(audit))
         return path
 
     return make

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -108,12 +109,95 @@ def test_damaged_runs_and_broken_ledgers_are_on_the_page_beside_the_sound_runs(m
     assert ">sound</th>" in text and "2 runs on digits" in text
 
 
-def test_hostile_names_are_words_and_nothing_else(make_run: Maker) -> None:
-    calm = Elements(page([read_run(make_run("calm", summary={"public": "mnist"}))]))
+BACKDOOR = {"attack": "in-backdoor", "fraction": 0.1, "of": "cohort", "source": 1, "target": 2}
 
-    path = make_run("hostile", name=HOSTILE, scheme=f"{HOSTILE}!", source=HOSTILE, summary={"public": HOSTILE})
+
+def _attacked(make_run: Maker, **keys: object) -> list[Path]:
+    hit = {"threat": BACKDOOR, "by_class": [0.9, 0.2, 0.9], "success": 0.7} | keys
+    return [make_run("calm", name="calm"), make_run("hit", name="hit", **hit)]
+
+
+def test_a_page_without_attacks_and_audits_has_nothing_of_them(make_run: Maker) -> None:
+    text = page([read_run(make_run())]).replace(get_plotlyjs(), "")
+
+    body = text[text.index("</style>") :]
+    for word in (
+        "Robustness",
+        "Under attack",
+        "Class by class",
+        "curve-",
+        "audit",
+        "diverged",
+        "Attack success",
+        "alarm",
+    ):
+        assert word not in body
+
+
+def test_attacks_bring_matrix_curves_classes_and_their_explanation(make_run: Maker) -> None:
+    runs, _ = read_runs(_attacked(make_run))
+
+    text = page(runs).replace(get_plotlyjs(), "")
+    words = " ".join(" ".join(Elements(text).words).split())
+
+    assert "in-backdoor; 10 % of the cohort malicious; some runs without" in words
+    for title in ("Accuracy, best round", "Attack success, best round", "Accuracy on the attacked class, best round"):
+        assert f"<h3>{title}</h3>" in text
+    assert 'style="--share: 0.8200" title="fl-std, no attack: accuracy 0.8200 — run calm"' in text
+    assert 'style="--share: 0.7000"' in text and 'style="--share: 0.2000"' in text
+    assert 'id="curve-0"' in text and 'draw("curve-0", {"data":' in text and "curve-1" not in text
+    assert "0.2000<small>attacked</small>" in text and "0.9000<small>target</small>" in text
+    assert "share of test records of the attacked class" in words and "training diverged" not in words
+
+
+def test_a_run_that_diverged_is_a_hatched_dash_and_never_the_highest(make_run: Maker) -> None:
+    runs, _ = read_runs(_attacked(make_run, diverged=True, summary={"accuracy_best": 0.99}))
+
+    text = page(runs).replace(get_plotlyjs(), "")
+
+    assert re.search(r'class="cell broken" title="[^"]*diverged[^"]*">-</td>', text)
+    assert "<b>0.8200</b><span>calm</span>" in text and "0.9900" not in text
+    assert "<b>-</b> in place of an accuracy means that training diverged" in text
+
+
+def test_a_dozen_curves_are_drawn_and_the_others_when_they_are_opened(make_run: Maker) -> None:
+    runs = [read_run(make_run(f"r{index}", threat=BACKDOOR, success=0.5)) for index in range(14)]
+
+    text = page(runs).replace(get_plotlyjs(), "")
+
+    assert "<summary>2 more</summary>" in text
+    opened = text.index('addEventListener("toggle"')
+    assert all(text.index(f'draw("curve-{index}"') < opened for index in range(12))
+    assert all(text.index(f'draw("curve-{index}"') > opened for index in (12, 13))
+
+
+def test_an_audit_is_drawn_beside_the_proof_and_an_accusation_stands_at_the_top(make_run: Maker) -> None:
+    audit = {"epsilon": 1.0, "epsilon_lower": 2.0, "confidence": 0.95, "accused": True, "reasons": ["<b>leaks</b>"]}
+    text = page([read_run(make_run(private=True, audit=audit))]).replace(get_plotlyjs(), "")
+
+    assert text.index('role="alert"') < text.index("Side by side")
+    assert "&lt;b&gt;leaks&lt;/b&gt;" in text and "<b>leaks" not in text
+    assert 'draw("audit-epsilon"' in text and "audit-epsilon_server" not in text
+    assert "with a confidence of 95 %" in text
+
+
+def test_many_runs_that_share_a_highlight_are_not_all_named(make_run: Maker) -> None:
+    text = page([read_run(make_run(f"r{index}")) for index in range(7)])
+
+    assert "<span>r0, r1, r2, r3 and 3 more</span>" in text
+
+
+def test_hostile_names_are_words_and_nothing_else(make_run: Maker) -> None:
+    audit = {"epsilon": 1, "epsilon_lower": 2, "confidence": 0.9, "accused": True, "reasons": ["x"]}
+    keys = {"by_class": [0.9, 0.2, 0.9], "success": 0.5, "audit": audit}
+    path = make_run("calm", scheme="fl-top", source="mnist", summary={"public": "mnist"}, threat=BACKDOOR, **keys)
+    calm = Elements(page([read_run(path), read_run(make_run("other", name="other"))]))
+
+    hit = {"threat": BACKDOOR | {"attack": HOSTILE, "of": HOSTILE}, **keys, "audit": audit | {"reasons": [HOSTILE]}}
+    path = make_run("hostile", name=HOSTILE, scheme=f"{HOSTILE}!", source=HOSTILE, summary={"public": HOSTILE}, **hit)
     (path / "config.toml").open("a").write(f"\n# {HOSTILE}\n")
-    text = page([read_run(path)])
+    (path / "preprocessing.json").write_text(json.dumps({"class_names": [HOSTILE, "b", "c"]}))
+    text = page([read_run(path), read_run(make_run("another", name="other"))])
 
     assert Elements(text).tags == calm.tags
     ours = text.replace(get_plotlyjs(), "")

@@ -23,28 +23,48 @@ def report(
             "--html", metavar="FILE", help="Also write a page with figures; it works offline.", show_default=False
         ),
     ] = None,
+    png: Annotated[
+        Path | None,
+        typer.Option("--png", metavar="FILE", help="Also draw the matrix of attacked runs.", show_default=False),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare runs in a table and, with --html, in figures; unfinished runs too.
 
+    Runs under more than one attack or fraction of malicious clients are laid out in a robustness matrix below.
+
     The ledger of a private run is checked. A damaged folder is named, and does not keep the others from being shown.
     """
-    from sottovoce.report.runs import DAMAGED, facts, read_runs
-    from sottovoce.report.tables import table
+    from sottovoce.report.matrix import matrix_tables, remarks, views
+    from sottovoce.report.robustness import cells
+    from sottovoce.report.runs import facts, lead, read_runs
+    from sottovoce.report.tables import table, warnings
 
     read, damaged = read_runs(runs)
-    records = [*facts(read), *damaged]
-    for record in records:
-        problem = record["reason"] if record["status"] == DAMAGED else (record["ledger"] or {}).get("problem")
-        if problem:
-            note(f"warning: {record['label']}: {problem}")
+    told = facts(read)
+    records, matrix = [*told, *damaged], cells(read, told)
+    for warning in warnings(records):
+        note(f"warning: {warning}")
+    if png is not None:
+        from sottovoce.report.png import write_robustness_png
+
+        write_robustness_png(views(matrix, lead(read)), remarks(matrix), png)
     if html is not None:
         from sottovoce.report.html import write_html
 
         write_html(read, html, damaged)
     if as_json:
-        put_json({"runs": records, "html": None if html is None else str(html)})
+        put_json(
+            {
+                "runs": records,
+                "robustness": [cell.told() for cell in matrix],
+                "html": None if html is None else str(html),
+                "png": None if png is None else str(png),
+            }
+        )
     else:
-        put_tables(*table(records, width()))
+        put_tables(*table(records, width()), *matrix_tables(matrix, lead(read), width()))
     if html is not None:
         note(f"the report is in {html}")
+    if png is not None:
+        note(f"the robustness matrix is in {png}")

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sottovoce.report.attacks import DIVERGED, attack_words, diverged
+from sottovoce.report.audits import audited
 from sottovoce.report.runs import DAMAGED
 from sottovoce.report.units import ABSENT, count, decimal, epsilon, human_bytes, human_seconds
 
@@ -44,11 +46,13 @@ class Column:
 
 
 def _metric(name: str) -> Callable[[Record], str]:
-    return lambda record: decimal(record.get(name))
+    return lambda record: DIVERGED if diverged(record) else decimal(record.get(name))
 
 
 def _best(name: str) -> Callable[[Record], str]:
     def show(record: Record) -> str:
+        if diverged(record):
+            return DIVERGED
         value, round_ = decimal(record.get(f"{name}_best")), record.get("best_round")
         # The round stands beside the metric that chose it.
         chosen = record.get("selected_by", "accuracy") == name
@@ -73,6 +77,10 @@ def _private(record: Record) -> str:
     return "yes" if ledger is None else "yes, intact" if ledger["intact"] else "yes, broken"
 
 
+def _audited(name: str) -> Callable[[Record], str]:
+    return lambda record: audited(record.get(name))
+
+
 def _bytes(name: str) -> Callable[[Record], str]:
     return lambda record: human_bytes(record.get(name))
 
@@ -87,23 +95,32 @@ def _rounds(record: Record) -> str:
 _ACCURACY, _BALANCED, _AUROC, _EPSILON = "accuracy", "balanced accuracy", "AUROC", "epsilon against"
 _EACH, _TOTAL, _PAPER = "bytes per client and round", "bytes in total", "papers' formula, per client"
 SECURE, _EXPANSION = "secure_overhead_up_bytes_per_client_round", "secure_expansion"
-RESULTS: Final = ("", _ACCURACY, _BALANCED, _AUROC, _EPSILON)
+_SUCCESS, _CLASS, _AT_LEAST = "attack success", "accuracy on the attacked class", "epsilon audited, at least, against"
+RESULTS: Final = ("", _ACCURACY, _BALANCED, _AUROC, _SUCCESS, _CLASS, _EPSILON, _AT_LEAST)
 
 RUN: Final = Column("label", "", "run", "run", lambda r: str(r.get("label") or r.get("name") or ABSENT), number=False)
 _COLUMNS: Final = (
     RUN,
     Column("scheme", "", "scheme", "scheme", lambda r: str(r.get("scheme") or ABSENT), number=False),
     Column("private", "", "private, ledger", "private", _private, number=False),
+    Column("attack", "", "attack, malicious share", "attack", attack_words, optional=True, number=False),
     Column("rounds", "", "rounds", "rounds", _rounds),
+    Column("rejected_rounds", "", "rounds rejected", "rejected", lambda r: count(r.get("rejected_rounds")), True),
     Column("accuracy_best", _ACCURACY, "best (round)", "best (round)", _best("accuracy")),
     Column("accuracy_final", _ACCURACY, "final", "final", _metric("accuracy_final")),
     Column("balanced_accuracy_best", _BALANCED, "best (round)", "balanced", _best("balanced_accuracy"), optional=True),
     Column("balanced_accuracy_final", _BALANCED, "final", "final", _metric("balanced_accuracy_final"), optional=True),
     Column("auroc_best", _AUROC, "best", "AUROC", _metric("auroc_best"), optional=True),
     Column("auroc_final", _AUROC, "final", "final", _metric("auroc_final"), optional=True),
+    Column("attack_success_best", _SUCCESS, "best round", "success", _metric("attack_success_best"), optional=True),
+    Column("attack_success_final", _SUCCESS, "final", "final", _metric("attack_success_final"), optional=True),
+    Column("class_accuracy_best", _CLASS, "best round", "class", _metric("class_accuracy_best"), optional=True),
+    Column("class_accuracy_final", _CLASS, "final", "final", _metric("class_accuracy_final"), optional=True),
     Column("epsilon", _EPSILON, "outsiders", "ε others", _epsilon("epsilon")),
     Column("epsilon_server", _EPSILON, ADVERSARIES["epsilon_server"], "ε server", _epsilon("epsilon_server")),
     Column("delta", _EPSILON, "at delta", "δ", lambda r: count(r.get("delta")), optional=True),
+    Column("epsilon_lower", _AT_LEAST, "outsiders", "≥ others", _audited("epsilon_lower"), optional=True),
+    Column("epsilon_server_lower", _AT_LEAST, "the server", "≥ server", _audited("epsilon_server_lower"), True),
     Column("bytes_up_per_client_round", _EACH, "up", "up / round", _bytes("bytes_up_per_client_round")),
     Column("bytes_down_per_client_round", _EACH, "down", "down / round", _bytes("bytes_down_per_client_round")),
     Column(SECURE, _EACH, "of it up for secrecy", "secure up", _bytes(SECURE), optional=True),
@@ -116,6 +133,7 @@ _COLUMNS: Final = (
     Column("joules_per_client", "cost", "joules a client", "joules", lambda r: count(r.get("joules_per_client")), True),
     Column("seconds", "cost", "time", "time", lambda r: human_seconds(r.get("seconds"))),
 )
+
 
 def columns(records: Sequence[Record]) -> list[Column]:
     """Return the columns that these runs need."""

@@ -13,12 +13,12 @@ from sottovoce.report.units import human_bytes
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["FIGURES", "PALETTE", "by_bytes", "by_round", "epsilon_by_round", "legend", "words"]
+__all__ = ["FIGURES", "PALETTE", "SYMBOLS", "by_bytes", "by_round", "epsilon_by_round", "frame", "legend", "words"]
 
 # Okabe and Ito's colours without black and yellow, so that every one stands out on white and on dark paper.
 PALETTE: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6BB1")
 # plotly's symbols, and the same shapes as SVG paths for the page's own legend.
-_SYMBOLS: Final = {
+SYMBOLS: Final = {
     "circle": "M-3.5,0a3.5,3.5 0 1,0 7,0a3.5,3.5 0 1,0 -7,0Z",
     "square": "M-3,-3H3V3H-3Z",
     "diamond": "M0,-4.5L4.5,0L0,4.5L-4.5,0Z",
@@ -72,7 +72,7 @@ def epsilon_by_round(values: Sequence[float], title: str) -> Figure:
 def legend(runs: Sequence[Run]) -> list[tuple[str, str, bool, dict[str, str]]]:
     """Return each run's name, colour, whether its line is dashed, and its mark as an SVG path and fill."""
     return [
-        (name, color, dash != "solid", {"path": _SYMBOLS[symbol], "fill": "none" if hollow else color})
+        (name, color, dash != "solid", {"path": SYMBOLS[symbol], "fill": "none" if hollow else color})
         for name, (color, dash, symbol, hollow) in zip(label(runs), _styles(runs), strict=True)
     ]
 
@@ -128,7 +128,18 @@ def _draw(runs: Sequence[Run], series: Sequence[Points], metric: str, across: st
                 marker={"color": color, "size": 7, "symbol": f"{symbol}-open" if hollow else symbol},
             )
         )
+    frame(figure, across, words(metric))
+    if not any(series):
+        figure.add_annotation(
+            text="no round has been evaluated yet", showarrow=False, xref="paper", yref="paper", x=0.5, y=0.5
+        )
+    return figure
+
+
+def frame(figure: Figure, across: str, up: str) -> None:
+    """Give a figure the page's look: axes with these titles, no paper of its own, no legend."""
     axis = {"showline": True, "linecolor": _GREY, "ticks": "outside", "tickcolor": _GREY, "zeroline": False}
+    axis |= {"gridcolor": "rgba(128,128,128,0.2)"}
     axis["automargin"] = True  # long tick labels push the axis title away instead of running into it
     figure.update_layout(
         template="none",
@@ -136,21 +147,12 @@ def _draw(runs: Sequence[Run], series: Sequence[Points], metric: str, across: st
         plot_bgcolor="rgba(0,0,0,0)",
         font={"family": "system-ui, sans-serif", "size": 13},
         margin={"l": 58, "r": 16, "t": 12, "b": 56},
-        xaxis={**axis, "title": {"text": across, "standoff": 10}, "gridcolor": "rgba(128,128,128,0.2)"},
-        yaxis={
-            **axis,
-            # No format of ours: plotly gives ticks as many digits as tell them apart, however close they are.
-            "title": {"text": words(metric), "standoff": 8},
-            "gridcolor": "rgba(128,128,128,0.2)",
-        },
+        xaxis={**axis, "title": {"text": across, "standoff": 10}},
+        # No format of ours: plotly gives ticks as many digits as tell them apart, however close they are.
+        yaxis={**axis, "title": {"text": up, "standoff": 8}},
         hovermode="closest",
         showlegend=False,  # the page has one legend for all figures
     )
-    if not any(series):
-        figure.add_annotation(
-            text="no round has been evaluated yet", showarrow=False, xref="paper", yref="paper", x=0.5, y=0.5
-        )
-    return figure
 
 
 def _styles(runs: Sequence[Run]) -> list[tuple[str, str, str, bool]]:
@@ -165,7 +167,7 @@ def _styles(runs: Sequence[Run]) -> list[tuple[str, str, str, bool]]:
     for index, run in enumerate(runs):
         place = schemes.index(run.scheme) if told_apart else index
         # Seven colours and six symbols: forty-two runs before two look the same.
-        symbol = list(_SYMBOLS)[place % len(_SYMBOLS)]
+        symbol = list(SYMBOLS)[place % len(SYMBOLS)]
         styles.append((PALETTE[place % len(PALETTE)], "dash" if run.private else "solid", symbol, run.private))
     return styles
 

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from sottovoce.report.attacks import DIVERGED, diverged
 from sottovoce.report.columns import ADVERSARIES, Column
 from sottovoce.report.figures import FIGURES, legend, words
 from sottovoce.report.runs import DAMAGED, Facts, Run, facts, lead
 from sottovoce.report.save import save
+from sottovoce.report.sections import alarms, attack_lead, attack_section, audit_section
 from sottovoce.report.tables import notes, split
 from sottovoce.report.units import ABSENT, decimal, epsilon, human_bytes
 
@@ -19,6 +21,7 @@ __all__ = ["page", "write_figure", "write_html"]
 
 
 _CHARACTERS: Final = 200  # of a table that a window of 1400 pixels shows whole
+_MOST: Final = 4  # names of runs that share a highlight
 _NAME: Final = 14  # characters of a run's name on one line, about
 
 
@@ -37,7 +40,8 @@ def page(runs: Sequence[Run], damaged: Sequence[Facts] = ()) -> str:
     import jinja2
     from plotly.offline import get_plotlyjs
 
-    records, metric = [*facts(runs), *damaged], lead(runs)
+    told, metric = facts(runs), lead(runs)
+    records = [*told, *damaged]
     # Autoescape whatever the file is called; figures come as JSON in which plotly has already escaped "<" and "/".
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("sottovoce.report", "."),
@@ -54,6 +58,12 @@ def page(runs: Sequence[Run], damaged: Sequence[Facts] = ()) -> str:
         tables=[(_headings(chosen), chosen) for chosen in split(records, _CHARACTERS, folded=_NAME)],
         records=records,
         notes=notes(records),
+        alarms=alarms(told),
+        attack=attack_section(runs, told),
+        audit=audit_section(told),
+        any_attack=any(record.get("attack") for record in told),
+        any_diverged=any(map(diverged, told)),
+        broken=DIVERGED,
         legend=legend(runs),
         figures=[
             (name, title.format(metric=words(metric).capitalize()), draw(runs).to_json(engine="json"))
@@ -62,7 +72,7 @@ def page(runs: Sequence[Run], damaged: Sequence[Facts] = ()) -> str:
         selected_by=_words(words(run.lead) for run in runs),
         expected=any(record.get("bytes_expected") for record in records),
         adversaries=ADVERSARIES,
-        details=_details(runs, records[: len(runs)]),
+        details=_details(runs, told),
         plotly=get_plotlyjs(),
         unfinished=any(run.summary is None for run in runs),
         any_private=any(run.private for run in runs),
@@ -92,6 +102,7 @@ def _lead(runs: Sequence[Run]) -> list[tuple[str, str]]:
             f"{told('client', 'local_steps')} steps of batch {told('client', 'batch_size')}, "
             f"{told('client', 'optimizer')}, learning rate {told('client', 'client_lr')}",
         ),
+        *attack_lead(runs),
         ("seeds", told("experiment", "seed")),
     ]
 
@@ -113,9 +124,10 @@ def _highlights(records: Sequence[Facts], metric: str) -> list[tuple[str, str, s
     """Return (what, value, whose) for the extremes of a comparison."""
     if sum(record["status"] != DAMAGED for record in records) < 2:
         return []
+    sound = [record for record in records if not diverged(record)]
     private = [record for record in records if record.get("private")]
     asked = (
-        (f"highest {words(metric)}, best round", records, f"{metric}_best", max, decimal),
+        (f"highest {words(metric)}, best round", sound, f"{metric}_best", max, decimal),
         ("fewest bytes up, per client and round", records, "bytes_up_per_client_round", min, human_bytes),
         ("smallest epsilon against others", private, "epsilon", min, epsilon),
     )
@@ -124,8 +136,14 @@ def _highlights(records: Sequence[Facts], metric: str) -> list[tuple[str, str, s
         shown = [(record[key], str(record["label"])) for record in among if _is_finite(record.get(key))]
         if shown:
             value = extreme(number for number, _ in shown)
-            chosen.append((what, show(value), ", ".join(name for number, name in shown if number == value)))
+            chosen.append((what, show(value), _some([name for number, name in shown if number == value])))
     return chosen
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return the names, or the first of them where there are many, as in a large sweep."""
+    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
+    return ", ".join(names[:_MOST]) + more
 
 
 def _is_finite(value: Any) -> bool:

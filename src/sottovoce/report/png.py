@@ -1,15 +1,23 @@
-"""Draw epsilon over rounds as a picture, for a paper or a slide; the interactive figures are in `figures.py`."""
+"""Draw pictures for a paper or a slide: epsilon over rounds, the robustness matrix."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING
 
+from sottovoce.core.errors import InputError
 from sottovoce.report.figures import PALETTE
 from sottovoce.report.save import save
 
-__all__ = ["write_epsilon_png"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from sottovoce.report.matrix import View
+
+__all__ = ["write_epsilon_png", "write_robustness_png"]
 
 
 def write_epsilon_png(values: Sequence[float], title: str, path: Path) -> None:
@@ -28,3 +36,48 @@ def write_epsilon_png(values: Sequence[float], title: str, path: Path) -> None:
     picture = BytesIO()
     figure.savefig(picture, format="png", dpi=150)
     save(picture.getvalue(), path, "--png")
+
+
+def write_robustness_png(drawn: Sequence[View], said: Sequence[str], path: Path) -> None:
+    """Write the robustness matrix as heat maps, one below the other, and what is to be said of it below them."""
+    from matplotlib.figure import Figure
+
+    if not drawn:
+        raise InputError("--png draws a robustness matrix; give runs that cover more than one attack or fraction")
+    across = max(len(view.columns) for view in drawn)
+    lines = [len(view.rows) for view in drawn]
+    names = max(len(row) for view in drawn for row in view.rows)
+    size = (1 + 0.07 * names + 0.8 * across, 0.3 + sum(0.9 + 0.34 * rows for rows in lines))
+    figure = Figure(figsize=size, layout="constrained")
+    places = figure.subplots(len(drawn), 1, squeeze=False, gridspec_kw={"height_ratios": lines})
+    for view, axes in zip(drawn, places[:, 0], strict=True):
+        _draw_view(view, axes, across)
+    if said:
+        figure.supxlabel(fill("; ".join(said), width=int(14 * size[0])), fontsize=7, x=0.01, ha="left")
+    picture = BytesIO()
+    figure.savefig(picture, format="png", dpi=150)
+    save(picture.getvalue(), path, "--png")
+
+
+def _draw_view(view: View, axes: Axes, across: int) -> None:
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.patches import Rectangle
+
+    scale = LinearSegmentedColormap.from_list("depth", ["#ffffff", PALETTE[view.quantity == "attack_success"]])
+    for row, cells in enumerate(view.cells):
+        for column, cell in enumerate(cells):
+            if cell is None:
+                continue
+            share = view.share(cell)
+            # Two thirds of the colour at most, so that black figures can be read on all of it.
+            look = {"facecolor": scale(share / 1.6)} if share is not None else {"facecolor": "none", "hatch": "///"}
+            axes.add_patch(Rectangle((column - 0.48, row - 0.48), 0.96, 0.96, edgecolor="0.8", linewidth=0.3, **look))
+            paper = None if share is not None else {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+            axes.text(column, row, view.text(cell), ha="center", va="center", fontsize=8, bbox=paper)
+    # As wide as the widest view, so that cells of all views have one size.
+    axes.set(xlim=(-0.5, across - 0.5), ylim=(len(view.rows) - 0.5, -0.5))
+    axes.set_xticks(range(len(view.columns)), ["\n".join(column) for column in view.columns], fontsize=8)
+    axes.set_yticks(range(len(view.rows)), view.rows, fontsize=8)
+    axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
+    axes.spines[:].set_visible(False)
+    axes.set_title(f"{view.title}, best round", fontsize=9, loc="left")

@@ -1,4 +1,4 @@
-"""Read run folders: `config.toml`, `rounds.jsonl`, `ledger.jsonl` and, once the run has ended, `summary.json`."""
+"""Read run folders: `config.toml`, `rounds.jsonl`, `ledger.jsonl`, and `summary.json` and `audit.json` once written."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import Any, Final
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.experiment.folder import read_rounds, read_summary
 from sottovoce.privacy.ledger import verify
+from sottovoce.report.attacks import attack_facts, facts_of_rounds
+from sottovoce.report.audits import audit_facts, read_audit
 
 __all__ = ["DAMAGED", "Facts", "Run", "facts", "label", "lead", "read_run", "read_runs"]
 
@@ -32,6 +34,7 @@ class Run:
     tables: Tables
     rounds: list[dict[str, Any]]
     summary: dict[str, Any] | None
+    audit: dict[str, Any] | None = None
 
     @property
     def name(self) -> str:
@@ -123,7 +126,7 @@ def read_run(path: Path) -> Run:
             )
     if summary is not None and not (isinstance(summary, dict) and isinstance(summary.get("privacy", {}), dict)):
         raise InputError(f"{path / 'summary.json'} is damaged: it must hold one object, and so must its 'privacy'")
-    return Run(path, text, tables, rounds, summary)
+    return Run(path, text, tables, rounds, summary, read_audit(path))
 
 
 def label(runs: Iterable[Run]) -> list[str]:
@@ -145,7 +148,9 @@ def facts(runs: Iterable[Run]) -> list[Facts]:
     """Return one flat record a run: the summary's fields, or for an unfinished run what its rounds tell so far."""
     listed = list(runs)
     return [
-        _told(run)
+        attack_facts(run.table("threat"))
+        | _told(run)
+        | audit_facts(run.audit)
         | {"label": name, "path": str(run.path), "status": _status(run)}
         | {"name": run.name, "scheme": run.scheme, "private": run.private, "selected_by": run.lead}
         | {"bytes_expected": run.private and not run.tells_cohorts, "cohorts_told": run.private and run.tells_cohorts}
@@ -206,7 +211,7 @@ def _told(run: Run) -> Facts:
         if metric == "accuracy" or run.evaluated(metric):
             told[f"{metric}_best"] = best.get(metric)
             told[f"{metric}_final"] = evaluated[-1].get(metric) if evaluated else None
-    return told
+    return told | facts_of_rounds(run.rounds, best, evaluated[-1] if evaluated else {})
 
 
 def _status(run: Run) -> str:

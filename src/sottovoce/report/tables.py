@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from sottovoce.report.attacks import DIVERGED, diverged
+from sottovoce.report.audits import LOWER, accusations
 from sottovoce.report.columns import RESULTS, RUN, SECURE, Column, Record, columns
 from sottovoce.report.runs import DAMAGED
 from sottovoce.report.units import count, human_value
@@ -12,7 +14,7 @@ from sottovoce.report.units import count, human_value
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["card", "grouped", "notes", "rows", "split", "table"]
+__all__ = ["card", "grouped", "notes", "rows", "split", "table", "warnings"]
 
 _RESULT_NOTE: Final = (
     "private: whether the ledger's chain is intact; "
@@ -28,6 +30,12 @@ _SECURE_NOTE: Final = (
     "; secure up: the part of up / round that masks, keys and shares add to the vector; × vector: up / round over the "
     "packed vector"
 )
+_ATTACK_NOTE: Final = (
+    "attack: and the share of malicious clients; success: attacked test records predicted as the attacker wants; "
+    "class: accuracy on the attacked class, both in the best round; rejected: rounds that the guard refused"
+)
+_AUDIT_NOTE: Final = "≥ others, ≥ server: epsilon that an audit measured; above ε it contradicts the proof"
+_DIVERGED_NOTE: Final = f"diverged: the model broke down, so a {DIVERGED} stands in place of its accuracy"
 
 
 def rows(records: Sequence[Record]) -> list[dict[str, str]]:
@@ -41,6 +49,8 @@ def notes(records: Sequence[Record]) -> list[tuple[str, str]]:
     told: dict[str, list[str]] = {}
     for record in records:
         found = [str(record.get("note") or ""), *_doubts(record)]
+        if diverged(record):
+            found.append(_DIVERGED_NOTE)
         if record.get("budget_spent"):
             found.append("stopped because the privacy budget was spent")
         for key, words in (("aborted_rounds", "rounds were aborted"), ("failures", "answers of clients failed")):
@@ -56,7 +66,10 @@ def _doubts(record: Record) -> list[str]:
     if record.get("status") == DAMAGED:
         return [f"damaged: {record['reason']}"]
     unsafe = (record.get("privacy") or {}).get("unsafe")
-    found = [f"unsafe: {reason}" for reason in (unsafe if isinstance(unsafe, list) else ())]
+    found = [f"ACCUSED by its audit: {reason}" for reason in accusations(record)]
+    if (record.get("audit") or {}).get("problem"):
+        found.append(str(record["audit"]["problem"]))
+    found += [f"unsafe: {reason}" for reason in (unsafe if isinstance(unsafe, list) else ())]
     ledger = record.get("ledger") or {}
     if ledger.get("problem"):
         found.append(f"the ledger does not prove epsilon: {ledger['problem']}")
@@ -67,15 +80,33 @@ def _doubts(record: Record) -> list[str]:
     return found
 
 
+def warnings(records: Sequence[Record]) -> list[str]:
+    """Return what must be said before the table, run by run: damaged folders, broken ledgers, accusations."""
+    found = []
+    for record in records:
+        audit, ledger = record.get("audit") or {}, record.get("ledger") or {}
+        damaged = [record.get("reason")] if record.get("status") == DAMAGED else []
+        accused = [f"ACCUSED by its audit: {reason}" for reason in accusations(record)]
+        problems = [*damaged, ledger.get("problem"), *accused, audit.get("problem")]
+        found += [f"{RUN.show(record)}: {problem}" for problem in problems if problem]
+    return found
+
+
 def table(records: Sequence[Record], width: int) -> list[Table]:
     """Return one table if it fits `width` characters, else one for what came out and one for what it cost."""
     parts = split(records, width)
     remarks = [f"{note} ({names})" for note, names in notes(records)]
     cost_note = _COST_NOTE + (_SECURE_NOTE if any(column.key == SECURE for part in parts for column in part) else "")
+    shown = {column.key for column in parts[0]}
+    results = [
+        _RESULT_NOTE,
+        *([_ATTACK_NOTE] if shown & {"attack", "rejected_rounds"} else []),
+        *([_AUDIT_NOTE] if shown & set(LOWER.values()) else []),
+    ]
     if len(parts) == 1:
-        return [_table(parts[0], records, "\n".join([_RESULT_NOTE, cost_note, *remarks]))]
+        return [_table(parts[0], records, "\n".join([*results, cost_note, *remarks]))]
     return [
-        _table(parts[0], records, "\n".join([_RESULT_NOTE, *remarks])),
+        _table(parts[0], records, "\n".join([*results, *remarks])),
         _table(parts[1], records, cost_note),
     ]
 

@@ -5,13 +5,25 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-__all__ = ["ABSENT", "count", "decimal", "epsilon", "exact_bytes", "human_bytes", "human_seconds", "human_value"]
+__all__ = [
+    "ABSENT",
+    "count",
+    "decimal",
+    "epsilon",
+    "exact_bytes",
+    "finite",
+    "human_bytes",
+    "human_seconds",
+    "human_value",
+    "percent",
+]
 
 ABSENT: Final = "—"
 _BYTES: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
-def _finite(value: Any) -> float | None:
+def finite(value: Any) -> float | None:
+    """Return a number, or None for what is none or not finite."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
@@ -23,7 +35,7 @@ def human_bytes(value: Any) -> str:
     >>> human_bytes(13_540), human_bytes(999), human_bytes(999_999), human_bytes(None)
     ('13.5 kB', '999 B', '1.00 MB', '—')
     """
-    number = _finite(value)
+    number = finite(value)
     if number is None:
         return ABSENT
     step = 0
@@ -41,7 +53,7 @@ def exact_bytes(value: Any) -> str:
     >>> exact_bytes(13540), exact_bytes(1.5)
     ('13,540 bytes', '1.5 bytes')
     """
-    number = _finite(value)
+    number = finite(value)
     return ABSENT if number is None else f"{count(number)} bytes"
 
 
@@ -51,7 +63,7 @@ def human_seconds(value: Any) -> str:
     >>> human_seconds(0.25), human_seconds(75), human_seconds(7500)
     ('0.25 s', '1 min 15 s', '2 h 5 min')
     """
-    number = _finite(value)
+    number = finite(value)
     if number is None:
         return ABSENT
     if number < 59.5:
@@ -68,7 +80,7 @@ def human_seconds(value: Any) -> str:
 
 def decimal(value: Any, digits: int = 4) -> str:
     """Return a number with a fixed number of digits after the point."""
-    number = _finite(value)
+    number = finite(value)
     return ABSENT if number is None else f"{number:.{digits}f}"
 
 
@@ -78,12 +90,22 @@ def count(value: Any) -> str:
     >>> count(1663370), count(83.25), count(0.00001)
     ('1,663,370', '83.25', '1e-05')
     """
-    number = _finite(value)
+    number = finite(value)
     if number is None:
         return ABSENT
     if number == int(number) and abs(number) < 1e15:
         return f"{int(number):,}"
     return f"{number:,.2f}".rstrip("0").rstrip(".") if abs(number) >= 1 else f"{number:.4g}"
+
+
+def percent(value: Any) -> str:
+    """Return a share in percent, without digits that say nothing.
+
+    >>> percent(0.1), percent(0.025), percent(1 / 3)
+    ('10 %', '2.5 %', '33.33 %')
+    """
+    number = finite(value)
+    return ABSENT if number is None else f"{100 * number:.4g} %"
 
 
 def epsilon(value: Any) -> str:
@@ -92,7 +114,7 @@ def epsilon(value: Any) -> str:
     >>> epsilon(17.2111), epsilon(4.9999998), epsilon(0.5)
     ('17.22', '5', '0.5')
     """
-    number = _finite(value)
+    number = finite(value)
     if number is None:
         return "∞" if value == math.inf else ABSENT
     if number <= 0:

@@ -89,6 +89,32 @@ def test_the_table_explains_its_attack_columns(make_run: Maker) -> None:
 
 
 @pytest.mark.parametrize(
+    ("measured", "lost"),
+    [
+        ([(0.1, True), (0.9, False)], False),
+        ([(0.9, False), (0.1, True)], True),
+        ([(0.9, False), (None, True)], True),
+        ([(0.1, True)], True),
+        ([], False),
+    ],
+)
+def test_an_unfinished_run_diverged_if_its_last_measurement_says_so(
+    make_run: Maker, measured: list[tuple[float | None, bool]], lost: bool
+) -> None:
+    path = make_run(threat=NOISE, finished=False, done=0)
+    records = [
+        {"round": round_, "bytes_up": 1, "bytes_down": 1, "accuracy": accuracy} | ({"diverged": True} if told else {})
+        for round_, (accuracy, told) in enumerate(measured, start=1)
+    ]
+    records.append({"round": 9, "bytes_up": 1, "bytes_down": 1})  # not measured
+    (path / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+
+    (told,) = facts([read_run(path)])
+
+    assert told.get("diverged", False) is lost
+
+
+@pytest.mark.parametrize(
     ("threat", "told"),
     [
         ({}, (None, None)),

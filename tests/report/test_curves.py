@@ -76,6 +76,17 @@ def test_classes_have_the_names_of_the_data_and_an_attack_may_use_them(
     assert [part for _, part in found.rows[0][2]] == ["", "attacked", "target"]
 
 
+def test_a_class_that_was_withheld_has_the_accuracy_that_is_measured_apart(make_run: Maker) -> None:
+    path = make_run(threat=BACKDOOR, by_class=[0.9, None, 0.75], summary={"attack_source": 1, "attack_target": 0})
+    records = [json.loads(line) | {"class_accuracy": 0.375} for line in (path / "rounds.jsonl").open()]
+    (path / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    run = read_run(path)
+
+    (found,) = by_class([run], facts([run]))
+
+    assert found.rows[0][2] == (("0.9000", "target"), ("0.3750", "attacked"), ("0.7500", ""))
+
+
 def test_a_run_that_diverged_has_dashes_for_its_classes(make_run: Maker) -> None:
     run = read_run(make_run(threat=BACKDOOR, by_class=CLASSES, diverged=True, summary={"best_round": None}))
 

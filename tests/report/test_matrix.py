@@ -91,6 +91,19 @@ def test_a_cell_tells_its_runs_their_spread_and_what_went_wrong(make_run: Maker)
     )
 
 
+def test_a_cell_tells_what_the_run_filled_in(make_run: Maker) -> None:
+    filled = {"accuracy_best": 0.9, "attack_boost": 3.0, "attack_source": 0, "attack_target": 1}
+    found = _cells(
+        make_run,
+        {"threat": {"attack": "out-backdoor", "fraction": 0.1, "of": "cohort", "stddev": 200.0}, "summary": filled},
+        {},
+    )
+
+    assert views(found, "accuracy")[0].words(found[1]) == (
+        "fl-std, out-backdoor 10 %, of cohort, boost 3.0, source 0, target 1: accuracy 0.9000 — run r0"
+    )
+
+
 def test_targeted_attacks_have_views_of_their_own_with_their_columns_alone(make_run: Maker) -> None:
     found = _cells(
         make_run,
@@ -150,7 +163,7 @@ def test_the_terminal_says_what_is_averaged_and_what_a_column_does_not_tell(make
     text = _drawn(*matrix_tables(found, "accuracy", 200))
 
     assert "every cell is the average of 2 runs with different seeds" in text
-    assert "within a column, runs differ in threat.boost" in text
+    assert "within a column, runs differ in [threat] boost" in text
     assert "diverged" not in text and "unfinished" not in text
 
 

@@ -107,6 +107,7 @@ def test_a_run_that_diverged_is_counted_and_is_in_no_average(lab: Lab) -> None:
     [
         ({"server": {"defence": "median"}}, {"server": {"defence": "krum"}}, ["defence median", "defence krum"]),
         ({"server": {"guard": True}}, {}, ["guard", "no guard"]),
+        ({"server": {"guard": "energy"}}, {"server": {"guard": "none"}}, ["guard energy", "no guard"]),
         ({"client": {"momentum": 0.9}}, {"client": {"momentum": 0.5}}, ["momentum 0.9", "momentum 0.5"]),
         ({"network": {"name": "cnn"}}, {"network": {"name": "lstm"}}, ["network cnn", "network lstm"]),
     ],

@@ -45,15 +45,17 @@ def facts_of_rounds(rounds: Sequence[Record], best: Record, last: Record) -> dic
     for key in _OUTCOMES:
         if any(record.get(key) is not None for record in rounds):
             told |= {f"{key}_best": best.get(key), f"{key}_final": last.get(key)}
-    for key, name in (("diverged", "diverged"), ("rejected", "rejected_rounds")):
-        found = sum(record.get(key) is True for record in rounds)
-        if found:
-            told[name] = True if key == "diverged" else found
-    return told
+    # As in the summary, the last measurement decides: any model is at the level of guessing in its first rounds. It
+    # may have no accuracy at all, and then it is not `last`.
+    measured = [record for record in rounds if "accuracy" in record]
+    if measured and measured[-1].get("diverged") is True:
+        told["diverged"] = True
+    rejected = sum(record.get("rejected") is True for record in rounds)
+    return told | ({"rejected_rounds": rejected} if rejected else {})
 
 
 def diverged(record: Record) -> bool:
-    """Tell whether a run's model broke down, so that its accuracy is no result."""
+    """Tell whether a run ended at the level of guessing or without finite scores; its accuracy is no result then."""
     return record.get("diverged") is True
 
 

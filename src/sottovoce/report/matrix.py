@@ -23,6 +23,7 @@ _TITLES: Final = {
     "class_accuracy": "accuracy on the attacked class",
 }
 _DIGITS: Final = 3
+_TOLD: Final = ("of", "boost", "collude", "source", "target")  # of an attack, beside its name and fraction
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ class View:
 
     def words(self, cell: Cell) -> str:
         """Return everything about a cell in one sentence: the runs, their spread, and what went wrong."""
-        place = ", ".join([cell.row, " ".join(filter(None, cell.column)), *in_words(dict(cell.threat), [*cell.threat])])
+        how = in_words(cell.how, [key for key in _TOLD if key in cell.how])
+        place = ", ".join([cell.row, " ".join(filter(None, cell.column)), *how])
         found = []
         for quantity, values in cell.values.items():
             value = cell.mean(quantity)
@@ -109,7 +111,7 @@ def remarks(found: Sequence[Cell]) -> list[str]:
     if any(cell.diverged for cell in found):
         partly = any(0 < cell.diverged < len(cell.runs) for cell in found)
         said.append(
-            f"{DIVERGED}: diverged, the model broke down"
+            f"{DIVERGED}: diverged, the final model only guesses"
             + ("; (2/3): of three runs one diverged and is not in the average" if partly else "")
         )
     if any(cell.unfinished for cell in found):
@@ -118,12 +120,12 @@ def remarks(found: Sequence[Cell]) -> list[str]:
         key
         for cell in found
         for other in found
-        if cell.column == other.column and cell.attack
-        for key in {**cell.threat, **other.threat}
-        if cell.threat.get(key) != other.threat.get(key)
+        if cell.column == other.column and not (cell.unfinished or other.unfinished)
+        for key in {**cell.how, **other.how}
+        if cell.how.get(key) != other.how.get(key)
     }
     if keys:
-        said.append(f"within a column, runs differ in {', '.join(f'threat.{key}' for key in sorted(keys))}")
+        said.append(f"within a column, runs differ in {', '.join(f'[threat] {key}' for key in sorted(keys))}")
     return said
 
 

@@ -18,6 +18,7 @@ from sottovoce.report.units import finite, percent
 
 __all__ = ["Cell", "cells", "worth_a_matrix"]
 
+_FILLED: Final = ("boost", "source", "target")  # told in the summary
 _TARGETED: Final = ("attack_success", "class_accuracy")
 
 _Row = tuple[str, bool, tuple[str, ...]]
@@ -41,6 +42,12 @@ class Cell:
     def attack(self) -> str | None:
         """Return the attack, or None."""
         return _attack(self.records[0])
+
+    @property
+    def how(self) -> Settings:
+        """Return the keys of `[threat]`, with what the run filled in where they were left open."""
+        filled = {key: self.records[0].get(f"attack_{key}") for key in _FILLED}
+        return {**self.threat, **{key: value for key, value in filled.items() if value is not None and self.attack}}
 
     @property
     def labels(self) -> list[str]:

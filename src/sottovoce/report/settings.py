@@ -69,7 +69,7 @@ def in_words(setting: Settings, keys: Sequence[str]) -> list[str]:
         alone = sum(other.rpartition(".")[2] == last for other in keys) == 1
         name = (table if last == "name" else last if alone else key).replace("_", " ")
         value = setting.get(key)
-        if value is None or value is False:
+        if value is None or value is False or value == "none":  # not `in`: 0 equals False
             words.append(f"no {name}")
         else:
             words.append(name if value is True else f"{name} {value}")

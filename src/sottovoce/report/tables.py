@@ -35,7 +35,7 @@ _ATTACK_NOTE: Final = (
     "class: accuracy on the attacked class, both in the best round; rejected: rounds that the guard refused"
 )
 _AUDIT_NOTE: Final = "≥ others, ≥ server: epsilon that an audit measured; above ε it contradicts the proof"
-_DIVERGED_NOTE: Final = f"diverged: the model broke down, so a {DIVERGED} stands in place of its accuracy"
+_DIVERGED_NOTE: Final = f"diverged: the final model only guesses, so a {DIVERGED} stands in place of its accuracy"
 
 
 def rows(records: Sequence[Record]) -> list[dict[str, str]]:

@@ -75,6 +75,8 @@ def test_a_run_that_diverged_has_a_dash_for_every_accuracy_and_a_note(make_run: 
 
     outcomes = [key for key in first if key.endswith(("_best", "_final"))]
     assert len(outcomes) == 8
+    untargeted = rows(facts([read_run(make_run("other", threat=NOISE, diverged=True)), read_run(sound)]))[0]
+    assert (untargeted["accuracy_best"], untargeted["attack_success_best"]) == ("-", "—")
     assert {first[key] for key in outcomes} == {"-"} and "-" not in {second[key] for key in outcomes}
     assert [whose for note, whose in notes(records) if note.startswith("diverged: ")] == ["broken"]
     assert "diverged: " in _drawn(*table(records, 240)) and "diverged: " in _drawn(card(records[0]))

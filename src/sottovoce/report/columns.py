@@ -61,6 +61,11 @@ def _best(name: str) -> Callable[[Record], str]:
     return show
 
 
+def _outcome(name: str) -> Callable[[Record], str]:
+    """Return the cell of what only an attack with a target has; the others have none, whether they diverged or not."""
+    return lambda record: DIVERGED if diverged(record) and record.get(name) is not None else decimal(record.get(name))
+
+
 def _epsilon(name: str) -> Callable[[Record], str]:
     def show(record: Record) -> str:
         if not record.get("private"):
@@ -112,10 +117,10 @@ _COLUMNS: Final = (
     Column("balanced_accuracy_final", _BALANCED, "final", "final", _metric("balanced_accuracy_final"), optional=True),
     Column("auroc_best", _AUROC, "best", "AUROC", _metric("auroc_best"), optional=True),
     Column("auroc_final", _AUROC, "final", "final", _metric("auroc_final"), optional=True),
-    Column("attack_success_best", _SUCCESS, "best round", "success", _metric("attack_success_best"), optional=True),
-    Column("attack_success_final", _SUCCESS, "final", "final", _metric("attack_success_final"), optional=True),
-    Column("class_accuracy_best", _CLASS, "best round", "class", _metric("class_accuracy_best"), optional=True),
-    Column("class_accuracy_final", _CLASS, "final", "final", _metric("class_accuracy_final"), optional=True),
+    Column("attack_success_best", _SUCCESS, "best round", "success", _outcome("attack_success_best"), optional=True),
+    Column("attack_success_final", _SUCCESS, "final", "final", _outcome("attack_success_final"), optional=True),
+    Column("class_accuracy_best", _CLASS, "best round", "class", _outcome("class_accuracy_best"), optional=True),
+    Column("class_accuracy_final", _CLASS, "final", "final", _outcome("class_accuracy_final"), optional=True),
     Column("epsilon", _EPSILON, "outsiders", "ε others", _epsilon("epsilon")),
     Column("epsilon_server", _EPSILON, ADVERSARIES["epsilon_server"], "ε server", _epsilon("epsilon_server")),
     Column("delta", _EPSILON, "at delta", "δ", lambda r: count(r.get("delta")), optional=True),

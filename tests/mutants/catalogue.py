@@ -6,8 +6,15 @@ mutant must follow the code.
 
 from __future__ import annotations
 
-from tests.mutants import federation, lying_server, privacy, secagg, threats
+from tests.mutants import federation, lying_server, privacy, report, secagg, threats
 
 __all__ = ["MUTANTS"]
 
-MUTANTS = (*secagg.MUTANTS, *lying_server.MUTANTS, *privacy.MUTANTS, *federation.MUTANTS, *threats.MUTANTS)
+MUTANTS = (
+    *secagg.MUTANTS,
+    *lying_server.MUTANTS,
+    *privacy.MUTANTS,
+    *federation.MUTANTS,
+    *threats.MUTANTS,
+    *report.MUTANTS,
+)

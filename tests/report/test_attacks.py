@@ -32,6 +32,7 @@ def test_attack_columns_come_only_with_attacked_runs(make_run: Maker) -> None:
     assert second["attack"] == "in-backdoor 10 %"
     assert (second["attack_success_best"], second["attack_success_final"]) == ("0.7000", "0.7000")
     assert (second["class_accuracy_best"], second["rejected_rounds"]) == ("0.2500", "2")
+    assert notes(facts([plain, hit])) == [("the guard rejected 2 of 10 rounds", "hit")]
 
 
 def test_an_untargeted_attack_has_no_success_and_no_column_for_it(make_run: Maker) -> None:

@@ -109,11 +109,12 @@ def remarks(found: Sequence[Cell]) -> list[str]:
             else f"a cell is the average of its runs, {sizes[0]} to {sizes[-1]} with different seeds"
         )
     if any(cell.diverged for cell in found):
-        partly = any(0 < cell.diverged < len(cell.runs) for cell in found)
-        said.append(
-            f"{DIVERGED}: diverged, the final model only guesses"
-            + ("; (2/3): of three runs one diverged and is not in the average" if partly else "")
-        )
+        said.append(f"{DIVERGED}: diverged, the final model only guesses")
+        partly = next((cell for cell in found if 0 < cell.diverged < len(cell.runs)), None)
+        if partly is not None:
+            runs = len(partly.runs)
+            held = f"({runs - partly.diverged}/{runs})"
+            said.append(f"{held}: {partly.diverged} of {runs} runs diverged, and the average is over the others")
     if any(cell.unfinished for cell in found):
         said.append("*: a run is unfinished and counts with its best round so far")
     keys = {

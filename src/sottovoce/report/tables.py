@@ -9,7 +9,7 @@ from sottovoce.report.attacks import DIVERGED, diverged
 from sottovoce.report.audits import LOWER, accusations
 from sottovoce.report.columns import RESULTS, RUN, SECURE, Column, Record, columns
 from sottovoce.report.runs import DAMAGED
-from sottovoce.report.units import count, human_value
+from sottovoce.report.units import count, finite, human_value
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -51,6 +51,8 @@ def notes(records: Sequence[Record]) -> list[tuple[str, str]]:
         found = [str(record.get("note") or ""), *_doubts(record)]
         if diverged(record):
             found.append(_DIVERGED_NOTE)
+        if rejected := finite(record.get("rejected_rounds")):
+            found.append(f"the guard rejected {count(rejected)} of {count(record.get('rounds'))} rounds")
         if record.get("budget_spent"):
             found.append("stopped because the privacy budget was spent")
         for key, words in (("aborted_rounds", "rounds were aborted"), ("failures", "answers of clients failed")):

@@ -83,7 +83,7 @@ def test_the_accused_bar_is_marked_for_the_adversary_it_is_about(
 
     figures = [audit_bars(records, key) for key in ("epsilon", "epsilon_server")]
 
-    assert tuple("⚠" in figure.layout.yaxis.ticktext[0] for figure in figures if figure is not None) == marked
+    assert tuple("⚠" in figure.layout.annotations[0].text for figure in figures if figure is not None) == marked
 
 
 def test_what_was_not_proven_is_infinite_and_not_a_bar_of_nothing(make_run: Maker) -> None:
@@ -124,4 +124,4 @@ def test_a_printed_measurement_never_accuses_of_more_than_was_seen(value: float)
 def test_names_of_audited_runs_cannot_be_read_as_links(make_run: Maker) -> None:
     figure = audit_bars(facts([read_run(make_run(name='<a href="x">y</a>', audit=CALM))]), "epsilon")
 
-    assert figure is not None and "<" not in figure.layout.yaxis.ticktext[0]
+    assert figure is not None and "<" not in figure.layout.annotations[0].text

@@ -54,10 +54,14 @@ def audit_bars(records: Sequence[Facts], proven: str) -> Figure | None:
         )
     frame(figure, "epsilon", "")
     marked = [f"{name} ⚠" if _guilty(record, proven) else name for name, record in zip(names, shown, strict=True)]
-    figure.update_yaxes(tickvals=places, ticktext=marked, range=[-0.6, len(shown) - 0.4], showgrid=False)
+    # Names stand above their bars: beside them, they would leave a phone no room for the bars.
+    for place, name in zip(places, marked, strict=True):
+        where = {"x": 0, "y": place + 0.36, "xref": "paper", "xanchor": "left", "yanchor": "bottom"}
+        figure.add_annotation(text=name, showarrow=False, font={"size": 13}, borderpad=0, **where)
+    figure.update_yaxes(showticklabels=False, ticks="", range=[-0.5, len(shown) - 0.3], showgrid=False)
     largest = max(finite(record["audit"].get(key)) or 0 for record in shown for key in (lower, proven))
     figure.update_xaxes(range=[0, 1.25 * largest or 1])  # room for the numbers at the ends
-    figure.update_layout(barmode="group", bargap=0.3, bargroupgap=0.08)
+    figure.update_layout(barmode="group", bargap=0.36, margin={"l": 16}, bargroupgap=0.08)
     return figure
 
 

@@ -66,7 +66,7 @@ def audit_section(records: Sequence[Facts]) -> dict[str, Any]:
     for key, whom in _AGAINST.items():
         figure = audit_bars(records, key)
         if figure is not None:
-            height = 7 + 4 * len(figure.data[0].y)
+            height = 6 + 5 * len(figure.data[0].y)
             figures.append((f"audit-{key}", f"Epsilon against {whom}", figure.to_json(engine="json"), height))
     levels = {percent((record.get("audit") or {}).get("confidence")) for record in records if record.get("audit")}
     return {"figures": figures, "confidence": " or ".join(sorted(levels))}

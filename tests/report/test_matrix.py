@@ -68,7 +68,12 @@ def test_an_average_that_leaves_runs_out_says_so_and_an_unfinished_run_is_marked
 
     assert _texts(view) == [["0.850 (2/3)", "0.660*"]]
     told = "; ".join(remarks(found))
-    for words in ("1 to 3 with different seeds", "-: diverged", "(2/3): 1 of 3 runs diverged", "*: a run"):
+    for words in (
+        "average of 1 to 3 runs that differ in their seeds",
+        "-: diverged",
+        "(2/3): 1 of 3 runs diverged",
+        "*: a run",
+    ):
         assert words in told
 
 
@@ -163,9 +168,15 @@ def test_the_terminal_says_what_is_averaged_and_what_a_column_does_not_tell(make
 
     text = _drawn(*matrix_tables(found, "accuracy", 200))
 
-    assert "every cell is the average of 2 runs with different seeds" in text
+    assert "a cell is the average of 2 runs that differ in their seeds" in text
     assert "within a column, runs differ in [threat] boost" in text
     assert "diverged" not in text and "unfinished" not in text
+
+
+def test_a_run_that_was_made_twice_is_not_called_another_seed(make_run: Maker) -> None:
+    found = _cells(make_run, {"threat": RANDOM}, {"threat": RANDOM}, {})
+
+    assert remarks(found) == ["a cell is the average of 1 to 2 runs in the same place"]
 
 
 def test_names_in_the_matrix_are_never_read_as_markup(make_run: Maker) -> None:

@@ -126,6 +126,13 @@ def test_a_setting_in_which_runs_of_a_scheme_differ_makes_rows(
     assert [cell.mean("accuracy") for cell in found] == [0.9, 0.8]
 
 
+def test_what_is_off_is_the_same_whether_an_older_run_says_so_or_not(lab: Lab) -> None:
+    lab.add(seed=1, threat=RANDOM, tables={"server": {"guard": "none", "late": False}})
+    lab.add(seed=2, threat=RANDOM)
+
+    assert [cell.row for cell in lab.cells()] == ["fl-std"]
+
+
 def test_a_defence_is_named_even_where_the_scheme_tells_the_runs_apart(lab: Lab) -> None:
     lab.add(scheme="fl-std", threat=RANDOM, tables={"server": {"defence": "median", "rate": 2}})
     lab.add(scheme="fl-sign", threat=RANDOM, tables={"server": {"rate": 1}})

@@ -103,11 +103,9 @@ def remarks(found: Sequence[Cell]) -> list[str]:
     said = []
     sizes = sorted({len(cell.runs) for cell in found})
     if sizes and sizes[-1] > 1:
-        said.append(
-            f"every cell is the average of {sizes[0]} runs with different seeds"
-            if len(sizes) == 1
-            else f"a cell is the average of its runs, {sizes[0]} to {sizes[-1]} with different seeds"
-        )
+        how_many = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+        seeds = "that differ in their seeds" if all(cell.different_seeds for cell in found) else "in the same place"
+        said.append(f"a cell is the average of {how_many} runs {seeds}")
     if any(cell.diverged for cell in found):
         said.append(f"{DIVERGED}: diverged, the final model only guesses")
         partly = next((cell for cell in found if 0 < cell.diverged < len(cell.runs)), None)

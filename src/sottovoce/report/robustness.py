@@ -55,6 +55,16 @@ class Cell:
         return [str(record["label"]) for record in self.records]
 
     @property
+    def seeds(self) -> list[Any]:
+        """Return the seeds of the runs."""
+        return [run.table("experiment").get("seed") for run in self.runs]
+
+    @property
+    def different_seeds(self) -> bool:
+        """Tell whether no run was given twice, so that an average is one over seeds."""
+        return len(set(map(repr, self.seeds))) == len(self.runs)
+
+    @property
     def diverged(self) -> int:
         """Return how many runs diverged; their values are in no average."""
         return sum(map(diverged, self.records))
@@ -91,7 +101,7 @@ class Cell:
             "attack_fraction": _fraction(self.records[0]),
             "threat": dict(self.threat),
             "runs": self.labels,
-            "seeds": [run.table("experiment").get("seed") for run in self.runs],
+            "seeds": self.seeds,
             "diverged": self.diverged,
             "unfinished": self.unfinished,
             "rejected_rounds": self.rejected,

@@ -53,8 +53,11 @@ def telling(settings: Sequence[Settings], first: Sequence[str] = ()) -> list[str
 
 
 def picked(setting: Settings, keys: Iterable[str]) -> tuple[str, ...]:
-    """Return the values of these keys as something to compare."""
-    return tuple(repr(setting.get(key)) for key in keys)
+    """Return the values of these keys as something to compare.
+
+    What is off is the same whether it is said or not: a run of an older version does not have every key.
+    """
+    return tuple("off" if _is_off(setting.get(key)) else repr(setting.get(key)) for key in keys)
 
 
 def in_words(setting: Settings, keys: Sequence[str]) -> list[str]:
@@ -69,8 +72,12 @@ def in_words(setting: Settings, keys: Sequence[str]) -> list[str]:
         alone = sum(other.rpartition(".")[2] == last for other in keys) == 1
         name = (table if last == "name" else last if alone else key).replace("_", " ")
         value = setting.get(key)
-        if value is None or value is False or value == "none":  # not `in`: 0 equals False
+        if _is_off(value):
             words.append(f"no {name}")
         else:
             words.append(name if value is True else f"{name} {value}")
     return words
+
+
+def _is_off(value: Any) -> bool:
+    return value is None or value is False or value == "none"  # not `in`: 0 equals False

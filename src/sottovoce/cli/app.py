@@ -16,7 +16,21 @@ from typing import Annotated, cast
 
 import typer
 
-from sottovoce.cli import attacks, data, explain, export, init, plan, predict, privacy, report, run, schemes, sweep
+from sottovoce.cli import (
+    attacks,
+    data,
+    explain,
+    export,
+    init,
+    plan,
+    predict,
+    privacy,
+    report,
+    run,
+    schemes,
+    sweep,
+    tune,
+)
 from sottovoce.cli.output import ReaderGone, discard_stdout, note, put
 from sottovoce.core.errors import InputError, RunError, SottovoceError
 
@@ -58,6 +72,7 @@ def _start(
 app.command("init", epilog=init.EXAMPLE)(init.init)
 app.command("run", epilog=run.EXAMPLE)(run.run)
 app.command("sweep", epilog=sweep.EXAMPLE)(sweep.sweep)
+app.command("tune", epilog=tune.EXAMPLE)(tune.tune)
 app.command("plan", epilog=plan.EXAMPLE)(plan.plan)
 app.command("privacy", epilog=privacy.EXAMPLE)(privacy.privacy)
 app.command("report", epilog=report.EXAMPLE)(report.report)

@@ -83,6 +83,8 @@ def _run(
     drawn = card(record)
     if record.get("best_round") is not None and record.get("selected_by"):
         drawn.add_row("best round chosen by", str(record["selected_by"]).replace("_", " "))
+    if record.get("chosen_on") is not None:
+        drawn.add_row("settings chosen on", str(record["chosen_on"]))
     plan = record.get("privacy") or {}
     if plan and (plan.get("epsilon_member") or inf) > (record.get("epsilon_server") or inf):
         drawn.add_row("epsilon against a client of the cohort", epsilon(plan.get("epsilon_member")))

@@ -6,6 +6,7 @@ from sottovoce.data.cache import cache_folder
 from sottovoce.data.csv_file import is_table, read_csv
 from sottovoce.data.dataset import Dataset
 from sottovoce.data.hospital import balance, balanced_size
+from sottovoce.data.origin import Origin, closed
 from sottovoce.data.own import read_records
 from sottovoce.data.partition import (
     KINDS,
@@ -19,7 +20,7 @@ from sottovoce.data.partition import (
 )
 from sottovoce.data.preprocessing import Preprocessing
 from sottovoce.data.schema import Schema, read_schema
-from sottovoce.data.sources import Description, describe, fetch, is_file, load, locate, names
+from sottovoce.data.sources import Description, describe, fetch, is_file, load, locate, names, origin
 from sottovoce.data.table import TableKeys, as_table, read_like, table_dataset
 from sottovoce.data.withheld import With, Without
 
@@ -27,6 +28,7 @@ __all__ = [
     "KINDS",
     "Dataset",
     "Description",
+    "Origin",
     "Partition",
     "Preprocessing",
     "Schema",
@@ -40,6 +42,7 @@ __all__ = [
     "balance",
     "balanced_size",
     "cache_folder",
+    "closed",
     "describe",
     "fetch",
     "is_file",
@@ -49,6 +52,7 @@ __all__ = [
     "mean_balanced_size",
     "mean_of_clients",
     "names",
+    "origin",
     "partition",
     "read_csv",
     "read_like",

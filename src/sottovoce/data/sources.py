@@ -17,10 +17,11 @@ from sottovoce.data.catalogue import SOURCES, Form, Source
 from sottovoce.data.csv_file import is_table
 from sottovoce.data.dataset import Dataset
 from sottovoce.data.images import read_digits
+from sottovoce.data.origin import Origin, check_open
 from sottovoce.data.own import read_own
 from sottovoce.data.table import TableKeys, read_own_table
 
-__all__ = ["VARIABLE", "Description", "describe", "fetch", "is_file", "load", "locate", "names"]
+__all__ = ["VARIABLE", "Description", "describe", "fetch", "is_file", "load", "locate", "names", "origin"]
 
 VARIABLE = "SOTTOVOCE_DATA"
 
@@ -70,6 +71,7 @@ def load(
     >>> load("digits").shape
     (8, 8, 1)
     """
+    check_open(origin(name, folder))
     if is_table(name) and name not in SOURCES:
         return read_own_table(Path(folder or "") / Path(name).expanduser(), table or TableKeys(), folder)
     if table is not None and table.given:
@@ -95,6 +97,16 @@ def locate(name: str, folder: Path | str | None = None) -> Path | None:
         return path if path.exists() else None
     found = _find(_source(name), folder)
     return None if found is None else found.path
+
+
+def origin(name: str, folder: Path | str | None = None) -> Origin:
+    """Return which files `load` would read; none is opened, and none need be there."""
+    if name not in SOURCES:
+        return Origin(name, (Path(folder or "") / Path(name).expanduser(),)) if is_file(name) else Origin(name)
+    source = SOURCES[name]
+    found = _find(source, folder if folder is None or Path(folder).expanduser().is_dir() else None)
+    forms = frozenset(Path(file).name for form in source.forms for file in form.files)
+    return Origin(name, () if found is None else tuple(found.files), name, forms)
 
 
 def describe(folder: Path | str | None = None) -> list[Description]:

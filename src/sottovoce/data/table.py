@@ -17,6 +17,7 @@ from sottovoce.data.csv_file import Table, read_csv
 from sottovoce.data.dataset import Dataset
 from sottovoce.data.features import held_out
 from sottovoce.data.fit import fit_classes, fit_columns
+from sottovoce.data.origin import Origin, check_open
 from sottovoce.data.preprocessing import Preprocessing, column_of
 from sottovoce.data.schema import Schema, read_schema
 
@@ -51,7 +52,9 @@ def read_own_table(path: Path, keys: TableKeys, folder: Path | str | None = None
 def read_like(dataset: Dataset, name: str, folder: Path | str | None = None) -> Dataset:
     """Read another table as `dataset`, which comes from a table too, was read; all records are both train and test."""
     known = Preprocessing.of(dataset.preprocessing or {})
-    table = read_csv(Path(folder or "") / Path(name).expanduser())
+    path = Path(folder or "") / Path(name).expanduser()
+    check_open(Origin(name, (path,)))
+    table = read_csv(path)
     x, y = known.apply(table), known.class_numbers(table)
     _check_labels(table, known.label, y)
     return replace(dataset, name=Path(name).name.split(".")[0], x_train=x, y_train=y, x_test=x, y_test=y, ids=None)

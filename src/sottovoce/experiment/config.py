@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from sottovoce.core.errors import ConfigError, PrivacyError
 from sottovoce.devices import Dropout
-from sottovoce.experiment.names import SCHEME_KEYS, check_names
+from sottovoce.experiment.names import GRIDS, SCHEME_KEYS, check_names
 from sottovoce.experiment.rules import sentence
 from sottovoce.experiment.tables import (
     AggregationTable,
@@ -32,7 +32,7 @@ from sottovoce.experiment.tables import (
 from sottovoce.experiment.threat_table import check_threat
 from sottovoce.schemes import Scheme, make
 
-__all__ = ["TABLES", "Experiment", "load", "parse", "to_toml"]
+__all__ = ["TABLES", "Experiment", "load", "parse", "read_tables", "to_toml"]
 
 
 class Experiment(Table):
@@ -54,6 +54,11 @@ class Experiment(Table):
         default_factory=dict,
         description="The `[sweep]` table: a grid of runs. `sottovoce sweep` makes one run for every combination of the "
         "values listed; `sottovoce run` ignores it.",
+    )
+    tune: dict[str, dict[str, Any]] = Field(
+        default_factory=dict,
+        description="The `[tune]` table: values that `sottovoce tune` chooses among, on public data only "
+        "(docs/tuning.md); `sottovoce run` ignores it.",
     )
 
     @model_validator(mode="after")
@@ -198,7 +203,7 @@ class Experiment(Table):
 
     def tables(self) -> dict[str, Any]:
         """Return the experiment as TOML tables, complete; parsing them gives the same experiment."""
-        tables = self.model_dump(mode="json", exclude_none=True, exclude={"sweep"})
+        tables = self.model_dump(mode="json", exclude_none=True, exclude={"sweep", "tune"})
         tables["scheme"] |= tables["scheme"].pop("keys")
         tables["aggregation"]["secure"] = self.secure
         scheme = self.make_scheme()
@@ -220,6 +225,11 @@ TABLES: Final[dict[str, type[Table]]] = {
 
 def load(path: Path, changes: Iterable[str] = ()) -> Experiment:
     """Read a file, apply `table.key=value` changes, and check everything."""
+    return parse(read_tables(path, changes), where=path.name)
+
+
+def read_tables(path: Path, changes: Iterable[str] = ()) -> dict[str, Any]:
+    """Read a file and apply `table.key=value` changes; nothing is checked or completed."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -230,7 +240,7 @@ def load(path: Path, changes: Iterable[str] = ()) -> Experiment:
         raise ConfigError(f"{path}: not TOML: {error}") from None
     for change in changes:
         _apply(tables, change)
-    return parse(tables, where=path.name)
+    return tables
 
 
 def parse(tables: Mapping[str, Any], where: str = "experiment") -> Experiment:
@@ -277,11 +287,11 @@ def _apply(tables: dict[str, Any], change: str) -> None:
     except tomllib.TOMLDecodeError:
         value = text.strip()  # a bare word is a string
     place = tables.setdefault(table, {})
-    if table == "sweep" and isinstance(place, dict):
+    if table in GRIDS and isinstance(place, dict):
         inner, dot, key = key.partition(".")
         if not (inner and dot and key):
-            raise ConfigError(f"--set wants sweep.table.key=[values], got {change!r}")
-        table, place = f"sweep.{inner}", place.setdefault(inner, {})
+            raise ConfigError(f"--set wants {table}.table.key=[values], got {change!r}")
+        table, place = f"{table}.{inner}", place.setdefault(inner, {})
     if not isinstance(place, dict):
         raise ConfigError(f"--set {change}: {table} is not a table")
     place[key] = value

@@ -32,7 +32,7 @@ from sottovoce.core.files import sync_folder
 if TYPE_CHECKING:
     from sottovoce.experiment.config import Experiment
 
-__all__ = ["RunFolder", "read_operator", "read_rounds", "read_summary"]
+__all__ = ["RunFolder", "read_operator", "read_rounds", "read_summary", "take_lock"]
 
 Record = dict[str, Any]
 State = dict[str, NDArray[Any]]
@@ -82,7 +82,7 @@ class RunFolder:
             _write(draft / "environment.json", json.dumps(environment, indent=2) + "\n")
             if inputs is not None:
                 _write(draft / "preprocessing.json", json.dumps(inputs, indent=2) + "\n")
-            lock = _take_lock(draft, path)
+            lock = take_lock(draft, path)
             draft.rename(path)  # fails if a run appeared there meanwhile
         except OSError as error:
             shutil.rmtree(draft, ignore_errors=True)
@@ -114,7 +114,7 @@ class RunFolder:
                 f"{path} was started with these parts given as objects: {', '.join(before) or 'none'}; now it is "
                 f"{', '.join(given) or 'none'}; resume with the same, or choose another --out"
             )
-        return cls(path, _take_lock(path, path))
+        return cls(path, take_lock(path, path))
 
     def __enter__(self) -> Self:
         return self
@@ -298,13 +298,16 @@ def _read_environment(path: Path) -> Record:
     return environment
 
 
-def _take_lock(folder: Path, name: Path) -> IO[str]:
+def take_lock(folder: Path, name: Path, option: str = "--out") -> IO[str]:
+    """Take the only lock of a folder, which errors call `name`; closing the file gives it back."""
     lock = (folder / ".lock").open("a+", encoding="utf-8")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         lock.close()
-        raise InputError(f"{name} is being written by another process; wait for it, or choose another --out") from None
+        raise InputError(
+            f"{name} is being written by another process; wait for it, or choose another {option}"
+        ) from None
     return lock
 
 

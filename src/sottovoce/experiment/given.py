@@ -31,6 +31,7 @@ class Given:
     partition: Partition | None = None
     network: Model | None = None
     scheme: Scheme | None = None
+    public: Dataset | None = None  # its train records, in place of those of `[scheme] public`
 
     @property
     def names(self) -> list[str]:

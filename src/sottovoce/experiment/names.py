@@ -12,9 +12,11 @@ from sottovoce.experiment.table import Table
 from sottovoce.experiment.tables import SchemeTable
 from sottovoce.schemes.registry import scheme_class
 
-__all__ = ["SCHEME_KEYS", "check_names"]
+__all__ = ["GRIDS", "SCHEME_KEYS", "check_names"]
 
 SCHEME_KEYS = SchemeTable.model_fields.keys() - {"keys"}  # those that every scheme has
+
+GRIDS = ("sweep", "tune")  # tables that list values for keys of other tables
 
 Kinds = Mapping[str, type[Table]]
 
@@ -22,9 +24,9 @@ Kinds = Mapping[str, type[Table]]
 def check_names(tables: Mapping[str, Any], kinds: Kinds, where: str) -> None:
     """Raise if a table or a key is not known; the keys of a scheme are left to the scheme."""
     for name, table in tables.items():
-        _check_table(name, table, [*kinds, "sweep"], where)
-        if name == "sweep":
-            _check_sweep(table, kinds, tables.get("scheme", {}), f"{where}: [sweep]")
+        _check_table(name, table, [*kinds, *GRIDS], where)
+        if name in GRIDS:
+            _check_grid(table, kinds, tables.get("scheme", {}), f"{where}: [{name}]")
         elif name != "scheme":
             for key in table:
                 _check_key(key, kinds[name].model_fields, f"{where}: [{name}]")
@@ -48,9 +50,9 @@ def _check_key(key: str, known: Collection[str], where: str) -> None:
         raise ConfigError(f"{where} has no key {key!r}; {hint}")
 
 
-def _check_sweep(sweep: Mapping[str, Any], kinds: Kinds, scheme: Any, where: str) -> None:
+def _check_grid(grid: Mapping[str, Any], kinds: Kinds, scheme: Any, where: str) -> None:
     """Raise if a key of the grid is known to no table and no scheme of the grid; values are checked run by run."""
-    for name, table in sweep.items():
+    for name, table in grid.items():
         if name not in kinds:
             guess = nearest(name, kinds)
             hint = f"did you mean {guess!r}?" if guess else f"known: {', '.join(kinds)}"

@@ -140,7 +140,8 @@ def gather(experiment: Experiment, given: Given = NOTHING) -> Parts:
     clipping = None if experiment.privacy is None else experiment.privacy.clipping
     voted = experiment.privacy is not None and experiment.privacy.vote_noise_multiplier is not None
     if (scheme.needs_importance and not voted) or clipping == "public":
-        dataset, splits["public"] = _public(experiment, dataset, streams)
+        own = (dataset, given.public) if given.public is not None else None
+        dataset, splits["public"] = own or _public(experiment, dataset, streams)
     if given.partition is not None and dataset.records != records:
         raise InputError(
             f"the given partition is of all {records} train records, but {records - dataset.records} of them would be "

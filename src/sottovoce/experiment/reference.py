@@ -13,7 +13,7 @@ from sottovoce.core.errors import InputError
 from sottovoce.core.validate import nearest
 from sottovoce.core.words import type_words, value_words
 from sottovoce.experiment.config import TABLES, Experiment
-from sottovoce.experiment.names import SCHEME_KEYS
+from sottovoce.experiment.names import GRIDS, SCHEME_KEYS
 from sottovoce.experiment.rules import kind_of, limits_of
 from sottovoce.experiment.table import Table
 from sottovoce.experiment.tables import SchemeTable
@@ -64,7 +64,7 @@ def reference() -> list[TableReference]:
         TableReference(name, _first_lines(table), (*_keys(table), *(_scheme_keys() if name == "scheme" else ())))
         for name, table in TABLES.items()
     ]
-    return [*described, _sweep()]
+    return [*described, _sweep(), _tune()]
 
 
 def find(name: str) -> list[TableReference]:
@@ -81,7 +81,7 @@ def find(name: str) -> list[TableReference]:
         hint = f"did you mean {guess!r}?" if guess else f"known: {', '.join(everything)}"
         raise InputError(f"there is no table {table!r} in an experiment file; {hint}")
     entry = everything[table]
-    if not dot or table == "sweep":
+    if not dot or table in GRIDS:
         return [entry]
     found = tuple(described for described in entry.keys if described.key == key)
     if not found:
@@ -151,6 +151,20 @@ def _sweep() -> TableReference:
         "leaves it out. privacy.epsilon = [inf, 8.0] compares a run that is not private with its private twin.",
     )
     return TableReference("sweep", described, (key,))
+
+
+def _tune() -> TableReference:
+    described = Experiment.model_fields["tune"].description or ""
+    key = Key(
+        "table.key",
+        "a list or a range",
+        None,
+        "",
+        "Values to try for one key of another table, such as privacy.clip_norm = [0.3, 0.6, 1.2] or client.client_lr = "
+        '{from = 0.5, to = 4.0, steps = 4, scale = "log"}; two ends without a point give whole numbers. Not set: '
+        "clip_norm, client_lr and the server's rate, each at 1/4, 1/2, 1, 2 and 4 times the file's own value.",
+    )
+    return TableReference("tune", described, (key,))
 
 
 def _default(value: Any) -> Any:

@@ -36,6 +36,7 @@ def summarise(parts: Parts, ready: Ready, records: list[Record], costs: Costs, *
         "scheme": scheme.name,
         "private": plan is not None,
         "secure": experiment.secure,
+        "chosen_on": experiment.experiment.chosen_on,
         "rounds": len(records),
         "rounds_planned": experiment.experiment.rounds,
         "accuracy_final": final and final["accuracy"],

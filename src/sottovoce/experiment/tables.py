@@ -72,6 +72,11 @@ class GeneralTable(Table):
         description="Stop early after this many measurements on held-out records without a new best; needs [data] "
         "held_out. 0 never stops early.",
     )
+    chosen_on: str | None = Field(
+        None,
+        description="Data set on which the settings of this file were chosen, for the reader of the results; "
+        "`sottovoce tune` writes it. Not set: nobody said.",
+    )
 
 
 class DataTable(Table):

@@ -6,7 +6,7 @@ mutant must follow the code.
 
 from __future__ import annotations
 
-from tests.mutants import federation, lying_server, privacy, report, secagg, threats
+from tests.mutants import federation, lying_server, privacy, report, secagg, threats, tuning
 
 __all__ = ["MUTANTS"]
 
@@ -17,4 +17,5 @@ MUTANTS = (
     *federation.MUTANTS,
     *threats.MUTANTS,
     *report.MUTANTS,
+    *tuning.MUTANTS,
 )

@@ -108,6 +108,7 @@ def test_a_wrong_tune_table_is_one_sentence(tune: dict[str, Any], reason: str) -
         ("experiment", "seed"),
         ("experiment", "chosen_on"),
         ("engine", "workers"),
+        ("threat", "fraction"),
     ],
 )
 def test_what_decides_the_promise_is_not_for_tuning(table: str, key: str) -> None:

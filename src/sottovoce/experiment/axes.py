@@ -39,6 +39,7 @@ _ONLY: Final[dict[str, tuple[str, ...]]] = {
     "aggregation": (),
     "devices": (),
     "engine": (),
+    "threat": (),
 }
 
 

@@ -173,12 +173,13 @@ def test_a_dozen_curves_are_drawn_and_the_others_when_they_are_opened(make_run: 
 
 def test_an_audit_is_drawn_beside_the_proof_and_an_accusation_stands_at_the_top(make_run: Maker) -> None:
     audit = {"epsilon": 1.0, "epsilon_lower": 2.0, "confidence": 0.95, "accused": True, "reasons": ["<b>leaks</b>"]}
+    audit["note"] = "a lower bound is no proof"
     text = page([read_run(make_run(private=True, audit=audit))]).replace(get_plotlyjs(), "")
 
     assert text.index('role="alert"') < text.index("Side by side")
     assert "&lt;b&gt;leaks&lt;/b&gt;" in text and "<b>leaks" not in text
     assert 'draw("audit-epsilon"' in text and "audit-epsilon_server" not in text
-    assert "with a confidence of 95 %" in text
+    assert "with a confidence of 95 %" in text and ">a lower bound is no proof</p>" in text
 
 
 def test_many_runs_that_share_a_highlight_are_not_all_named(make_run: Maker) -> None:

@@ -61,12 +61,18 @@ def attack_section(runs: Sequence[Run], records: Sequence[Facts]) -> dict[str, A
 
 
 def audit_section(records: Sequence[Facts]) -> dict[str, Any]:
-    """Return the figures of proven and measured epsilon, each with its height in lines, and how sure the audits are."""
+    """Return the figures of proven and measured epsilon, each with its height in lines, and what the audits say."""
     figures = []
     for key, whom in _AGAINST.items():
         figure = audit_bars(records, key)
         if figure is not None:
             height = 6 + 5 * len(figure.data[0].y)
             figures.append((f"audit-{key}", f"Epsilon against {whom}", figure.to_json(engine="json"), height))
-    levels = {percent((record.get("audit") or {}).get("confidence")) for record in records if record.get("audit")}
-    return {"figures": figures, "confidence": " or ".join(sorted(levels))}
+    audits = [record["audit"] for record in records if record.get("audit")]
+    levels = dict.fromkeys(percent(level) for audit in audits if (level := audit.get("confidence")) is not None)
+    told = dict.fromkeys(str(audit["note"]) for audit in audits if audit.get("note"))
+    return {
+        "figures": figures,
+        "confidence": " or ".join(levels),
+        "notes": [*told],
+    }

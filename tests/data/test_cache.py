@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sottovoce.data import Dataset
+from sottovoce.data import Dataset, Property
 from sottovoce.data.cache import unpacked
 
 
@@ -20,7 +20,11 @@ class Reader:
     def __call__(self) -> Dataset:
         self.calls += 1
         x = np.arange(16, dtype=np.uint8).reshape(4, 2, 2, 1)
-        return Dataset("d", x, np.arange(4), x[:1], np.zeros(1, np.uint8), 4, 1 / 16, self.ids)
+        known = {
+            "East Asian": Property(np.array([0, 1, 2, 1], np.uint8), np.array([1], np.uint8)),
+            "tall": Property(np.zeros(4, np.uint8), np.zeros(1, np.uint8)),
+        }
+        return Dataset("d", x, np.arange(4), x[:1], np.zeros(1, np.uint8), 4, 1 / 16, self.ids, properties=known)
 
 
 @pytest.fixture
@@ -43,6 +47,8 @@ def test_a_second_load_reads_the_copy_and_gives_the_same(source: Path, ids: bool
         assert found.y_train.dtype == original.y_train.dtype
         assert (found.classes, found.input_scale, found.name) == (4, 1 / 16, "d")
         assert (found.ids is not None) == ids
+        assert list(found.properties) == ["East Asian", "tall"]
+        assert [part.tolist() for part in found.properties["East Asian"]] == [[0, 1, 2, 1], [1]]
 
 
 def test_another_size_or_time_of_the_file_is_read_anew(source: Path) -> None:

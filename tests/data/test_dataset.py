@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sottovoce.core.errors import DataError, InputError
-from sottovoce.data import Dataset
+from sottovoce.data import Dataset, Property
 
 
 def small(records: int = 20, **changes: Any) -> Dataset:
@@ -44,6 +44,14 @@ def test_split_depends_on_the_generator_alone() -> None:
     assert first.x_train.tolist() == second.x_train.tolist()
 
 
+def test_records_keep_their_properties_when_they_are_split() -> None:
+    known = Property(np.arange(20, dtype=np.uint8) % 3, np.ones(3, np.uint8))
+
+    for part in small(properties={"thirds": known}).split(0.3, np.random.default_rng(1)):
+        assert part.properties["thirds"].train.tolist() == (part.x_train.ravel() % 3).tolist()
+        assert part.properties["thirds"].test.tolist() == [1, 1, 1]
+
+
 @pytest.mark.parametrize("amount", [0, 20, -1, 0.0, 1.0, float("nan")])
 def test_split_leaves_records_on_both_sides_or_says_why_not(amount: float) -> None:
     with pytest.raises(InputError, match="set aside must be"):
@@ -59,6 +67,10 @@ def test_split_leaves_records_on_both_sides_or_says_why_not(amount: float) -> No
         ({"x_test": np.zeros((3, 2), np.float32)}, "a train record has shape"),
         ({"x_test": np.zeros((0, 1), np.float32), "y_test": np.zeros(0, np.int64)}, "test has no records"),
         ({"ids": np.arange(3)}, "3 ids for 20 train records"),
+        (
+            {"properties": {"tall": Property(np.zeros(20, np.uint8), np.zeros(2, np.uint8))}},
+            "'tall' is not told of each",
+        ),
     ],
 )
 def test_arrays_that_do_not_fit_each_other_are_refused(changes: dict[str, Any], message: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from sottovoce.core.errors import InputError
 from sottovoce.core.streams import Streams
-from sottovoce.data import Dataset, partition
+from sottovoce.data import UNKNOWN, Dataset, partition
 from sottovoce.data.catalogue import SOURCES
 
 pytestmark = pytest.mark.data
@@ -52,6 +52,25 @@ def test_no_person_of_lfw_is_in_two_clients(real: Real) -> None:
     dealt = partition("by-id", faces.y_train, 100, Streams(1), ids=faces.ids)
 
     assert sum(len(np.unique(faces.ids[dealt.records(k)])) for k in range(100)) == len(np.unique(faces.ids))
+
+
+def test_faces_have_races_and_none_of_fairface_is_unknown(real: Real) -> None:
+    races = real("fairface").properties
+
+    assert list(races) == [
+        *("White", "Black", "Latino_Hispanic", "East Asian", "Southeast Asian", "Indian", "Middle Eastern"),
+    ]
+    assert (sum(known.train for known in races.values()) == 1).all()
+    assert (int(races["Black"].train.sum()), int(races["Black"].test.sum())) == (2859, 726)
+
+
+def test_an_attribute_of_lfw_that_is_not_set_is_not_a_no(real: Real) -> None:
+    races = real("lfw").properties
+
+    assert list(races) == ["Asian", "Black", "Indian", "White"]
+    assert np.bincount(races["Black"].train).tolist() == [6074, 306, 4475]
+    unknown = [np.flatnonzero(known.train == UNKNOWN).tolist() for known in races.values()]
+    assert all(places == unknown[0] for places in unknown)
 
 
 def test_first_encounters_of_adults_for_three_days_or_more_remain(real: Real) -> None:

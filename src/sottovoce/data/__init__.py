@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sottovoce.data.cache import cache_folder
 from sottovoce.data.csv_file import is_table, read_csv
-from sottovoce.data.dataset import Dataset
+from sottovoce.data.dataset import HAS, HAS_NOT, UNKNOWN, Dataset, Property
 from sottovoce.data.hospital import balance, balanced_size
 from sottovoce.data.origin import Origin, closed
 from sottovoce.data.own import read_records
@@ -25,12 +25,16 @@ from sottovoce.data.table import TableKeys, as_table, read_like, table_dataset
 from sottovoce.data.withheld import With, Without
 
 __all__ = [
+    "HAS",
+    "HAS_NOT",
     "KINDS",
+    "UNKNOWN",
     "Dataset",
     "Description",
     "Origin",
     "Partition",
     "Preprocessing",
+    "Property",
     "Schema",
     "Shards",
     "Sizes",

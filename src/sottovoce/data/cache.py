@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import DataError
-from sottovoce.data.dataset import Dataset
+from sottovoce.data.dataset import Dataset, Property
 
 __all__ = ["cache_folder", "unpacked"]
 
-VERSION: Final = 2  # raise it when a reader gives other arrays for the same file
+VERSION: Final = 3  # raise it when a reader gives other arrays for the same file
 _ARRAYS: Final = ("x_train", "y_train", "x_test", "y_test")
 
 
@@ -59,7 +59,18 @@ def _open(folder: Path) -> Dataset | None:
         facts = json.loads((folder / "facts.json").read_text("utf-8"))
         arrays: dict[str, Any] = {name: _map(folder, name) for name in _ARRAYS}
         ids = _map(folder, "ids") if facts["ids"] else None
-        return Dataset(facts["name"], **arrays, classes=facts["classes"], input_scale=facts["input_scale"], ids=ids)
+        properties = {
+            name: Property(*(_map(folder, f"property-{part}-{place}") for part in Property._fields))
+            for place, name in enumerate(facts["properties"])
+        }
+        return Dataset(
+            facts["name"],
+            **arrays,
+            classes=facts["classes"],
+            input_scale=facts["input_scale"],
+            ids=ids,
+            properties=properties,
+        )
     except (OSError, ValueError, KeyError, TypeError, EOFError, DataError):
         return None
 
@@ -75,13 +86,17 @@ def _write(folder: Path, dataset: Dataset) -> None:
         folder.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=".", dir=folder.parent))
         try:
-            for name in (*_ARRAYS, *(() if dataset.ids is None else ("ids",))):
-                np.save(scratch / f"{name}.npy", np.ascontiguousarray(getattr(dataset, name)), allow_pickle=False)
+            arrays = {name: getattr(dataset, name) for name in (*_ARRAYS, *(() if dataset.ids is None else ("ids",)))}
+            for place, known in enumerate(dataset.properties.values()):
+                arrays |= {f"property-{part}-{place}": values for part, values in known._asdict().items()}
+            for name, array in arrays.items():
+                np.save(scratch / f"{name}.npy", np.ascontiguousarray(array), allow_pickle=False)
             facts = {
                 "name": dataset.name,
                 "classes": dataset.classes,
                 "input_scale": dataset.input_scale,
                 "ids": dataset.ids is not None,
+                "properties": list(dataset.properties),
             }
             (scratch / "facts.json").write_text(json.dumps(facts), "utf-8")
             if folder.exists():  # only a damaged copy is written again

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -12,7 +13,19 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import DataError
 from sottovoce.core.validate import in_range
 
-__all__ = ["Dataset"]
+__all__ = ["HAS", "HAS_NOT", "UNKNOWN", "Dataset", "Property"]
+
+# What is known of a property of a record.
+HAS_NOT: Final = 0
+HAS: Final = 1
+UNKNOWN: Final = 2
+
+
+class Property(NamedTuple):
+    """Something that each record has (1), has not (0), or of which it is not known (2); no model is trained on it."""
+
+    train: NDArray[np.uint8]
+    test: NDArray[np.uint8]
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +35,8 @@ class Dataset:
     `x_*` are uint8 images (records, height, width, channels), uint16 tokens (records, length) or float32 features
     (records, features); `y_*` are class numbers from 0. A network sees `x * input_scale`. `ids` names the natural
     owner of each train record where there is one. `class_names` are the classes in the user's words, and
-    `preprocessing` says how a table became features (plain JSON, see `preprocessing.Preprocessing`).
+    `preprocessing` says how a table became features (plain JSON, see `preprocessing.Preprocessing`). `properties` are
+    facts about the records beside the task, by name, for whoever studies what a model gives away about them.
     """
 
     name: str
@@ -36,6 +50,7 @@ class Dataset:
     class_names: tuple[str, ...] | None = None
     preprocessing: dict[str, Any] | None = None
     test_data: str | None = None  # how the test records were chosen, in words; None: they came with the data
+    properties: Mapping[str, Property] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.x_train.shape[1:] != self.x_test.shape[1:]:
@@ -48,6 +63,9 @@ class Dataset:
             raise DataError(f"{self.name}: {len(self.ids)} ids for {len(self.y_train)} train records")
         if self.class_names is not None and len(self.class_names) != self.classes:
             raise DataError(f"{self.name}: {len(self.class_names)} class names for {self.classes} classes")
+        for name, known in self.properties.items():
+            if known.train.shape != self.y_train.shape or known.test.shape != self.y_test.shape:
+                raise DataError(f"{self.name}: property {name!r} is not told of each record")
 
     @property
     def fitted_on(self) -> str | None:
@@ -98,6 +116,7 @@ class Dataset:
             x_train=self.x_train[chosen],
             y_train=self.y_train[chosen],
             ids=None if self.ids is None else self.ids[chosen],
+            properties={name: known._replace(train=known.train[chosen]) for name, known in self.properties.items()},
         )
 
 

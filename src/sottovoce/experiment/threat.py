@@ -73,6 +73,7 @@ def aim(experiment: Experiment, dataset: Dataset) -> tuple[Dataset, tuple[int, i
     table = experiment.threat
     if table is None:
         return dataset, None
+    dataset = replace(dataset, properties={})  # records come and go below, and no attack on training asks for them
     kind = attack_class(table.attack)
     cifar = dataset.name == "cifar10"
     removed = [_class(name, dataset, "remove") for name in table.remove or ()]

@@ -123,6 +123,17 @@ class Scheme(ABC):
     def decode(self, mean: Vector, state: State, seed: int, rng: Generator) -> State:
         """Return the new state from the sum of messages over the expected cohort size."""
 
+    def transpose(self, message: Vector, seed: int) -> Vector:
+        """Return E^T times a message, where `encode` is E times an update; whoever attacks a scheme needs it.
+
+        Schemes whose server adds E^T of the mean to the model have it from `decode`; linear ones that do more with it
+        write their own.
+        """
+        if not self.linear:
+            raise InputError(f"{self.name} is not linear, and has no transpose")
+        zeros = self.init(np.zeros(self.dim, np.float32))
+        return self.decode(message, zeros, seed, np.random.default_rng(0))["params"]
+
     # Costs and description.
 
     @property

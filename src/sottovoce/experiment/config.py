@@ -22,6 +22,7 @@ from sottovoce.experiment.tables import (
     DevicesTable,
     EngineTable,
     GeneralTable,
+    InferenceTable,
     ModelTable,
     PrivacyTable,
     SchemeTable,
@@ -50,6 +51,7 @@ class Experiment(Table):
     threat: ThreatTable | None = None
     devices: DevicesTable = DevicesTable()
     engine: EngineTable = EngineTable()
+    inference: InferenceTable | None = None
     sweep: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
         description="The `[sweep]` table: a grid of runs. `sottovoce sweep` makes one run for every combination of the "
@@ -212,7 +214,7 @@ class Experiment(Table):
 
     def identity(self) -> dict[str, Any]:
         """Return the tables that decide the result; a resumed run must have the same."""
-        return {name: table for name, table in self.tables().items() if name != "engine"}
+        return {name: table for name, table in self.tables().items() if name not in ("engine", "inference")}
 
 
 TABLES: Final[dict[str, type[Table]]] = {

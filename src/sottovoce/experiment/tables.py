@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from sottovoce.experiment.inference_table import InferenceTable
 from sottovoce.experiment.privacy_tables import AggregationTable, DevicesTable, PrivacyTable
 from sottovoce.experiment.server_table import ServerTable
 from sottovoce.experiment.table import Rate, Table
@@ -21,6 +22,7 @@ __all__ = [
     "DevicesTable",
     "EngineTable",
     "GeneralTable",
+    "InferenceTable",
     "ModelTable",
     "PrivacyTable",
     "SchemeTable",

@@ -21,6 +21,7 @@ from sottovoce.cli import (
     data,
     explain,
     export,
+    infer,
     init,
     plan,
     predict,
@@ -82,6 +83,7 @@ app.command("schemes", epilog=schemes.EXAMPLE)(schemes.schemes)
 app.command("attacks", epilog=attacks.EXAMPLE)(attacks.attacks)
 app.command("explain", epilog=explain.EXAMPLE)(explain.explain)
 app.add_typer(data.app, name="data")
+app.add_typer(infer.app, name="infer")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Draw pictures for a paper or a slide: epsilon over rounds, the robustness matrix."""
+"""Draw pictures for a paper or a slide; the interactive figures are in `figures.py`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError
 from sottovoce.report.figures import PALETTE
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 
     from sottovoce.report.matrix import View
 
-__all__ = ["write_epsilon_png", "write_robustness_png"]
+__all__ = ["write_epsilon_png", "write_images_png", "write_robustness_png"]
 
 
 def write_epsilon_png(values: Sequence[float], title: str, path: Path) -> None:
@@ -33,6 +36,30 @@ def write_epsilon_png(values: Sequence[float], title: str, path: Path) -> None:
     axes.set_title(title, fontsize=9)
     axes.grid(color="0.9")
     axes.spines[["top", "right"]].set_visible(False)
+    _write(figure, path)
+
+
+def write_images_png(rows: Sequence[tuple[str, NDArray[Any]]], path: Path, *, across: int = 8) -> None:
+    """Write rows of images in [0, 1] (count, height, width, channels) under each other, each with a title at its left.
+
+    Of each row the first `across` are shown.
+    """
+    from matplotlib.figure import Figure
+
+    columns = min(across, max(len(images) for _, images in rows))
+    figure = Figure(figsize=(2.6 + 0.8 * columns, 0.86 * len(rows)), layout="constrained")
+    grid = np.reshape(figure.subplots(len(rows), columns, squeeze=False), (len(rows), columns))
+    for axes, (title, images) in zip(grid, rows, strict=True):
+        for place, cell in enumerate(axes):
+            cell.set_axis_off()
+            if place < len(images):
+                shown = images[place] if images.shape[-1] == 3 else images[place][..., 0]
+                cell.imshow(shown, cmap="gray", vmin=0, vmax=1)
+        axes[0].text(-0.1, 0.5, title, ha="right", va="center", fontsize=8, transform=axes[0].transAxes)
+    _write(figure, path)
+
+
+def _write(figure: Any, path: Path) -> None:
     picture = BytesIO()
     figure.savefig(picture, format="png", dpi=150)
     save(picture.getvalue(), path, "--png")

@@ -137,7 +137,7 @@ class Compressive(Scheme):
         return {"params": state["params"] + update, "momentum": u, "error": e, "warm": s}
 
     def transpose(self, message: Vector, seed: int) -> Vector:
-        """Return the measurements transformed back, zeros for the coefficients that were cut; no sparsity is assumed."""
+        """Return the measurements transformed back, zeros for the coefficients that were cut."""
         return self._unshuffle(np.stack([dct.inverse(row, self.padded) for row in message.reshape(self.parts, -1)]))
 
     def _unshuffle(self, chunks: NDArray[np.float32]) -> Vector:

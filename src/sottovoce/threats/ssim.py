@@ -29,7 +29,7 @@ def ssim(one: NDArray[Any], other: NDArray[Any], *, largest: float = 1.0) -> flo
 
         SSIM = (2 m_x m_y + C1) (2 s_xy + C2) / ((m_x^2 + m_y^2 + C1) (s_x^2 + s_y^2 + C2))
 
-    with C1 = (0.01 L)^2 and C2 = (0.03 L)^2, L = `largest` (eq. 13); the mean is over all windows that lie wholly inside
+    with C1 = (0.01 L)^2 and C2 = (0.03 L)^2, L = `largest` (eq. 13); the mean is over all windows that lie inside
     the image (eq. 17), and over channels.
     """
     if one.shape != other.shape or one.ndim != 3:

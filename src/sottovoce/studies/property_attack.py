@@ -1,0 +1,203 @@
+"""Property inference: a client tells whether the records of others had a property that no label names.
+
+Melis, Song, De Cristofaro and Shmatikov, "Exploiting unintended feature leakage in collaborative learning", IEEE S&P
+2019; thesis 3.1.1 and 5.2. The attacker takes part in every round. From the step of the model and what it sent itself
+it has what the others sent, D_t = n (w_(t+1) - w_t) - d_t. At the same w_t it makes such aggregates from its own
+records, with and without the property, and trains a classifier on them, which then says which D_t had it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from sottovoce.core.errors import InputError
+from sottovoce.core.vectors import Vector
+from sottovoce.models import Shard, Trainer
+from sottovoce.schemes.packed_signs import expand, pack_signs
+from sottovoce.studies.insider import Seen
+from sottovoce.studies.setting import Public
+from sottovoce.threats.guesses import judge
+
+__all__ = ["Attack", "Attacked", "Records", "check_step", "others_part", "others_vote"]
+
+Features = Literal["sizes", "values"]
+
+_STEP_OF_SCHEME: Final = (("server_lr", 1.0), ("momentum", 0.0))
+_LARGE: Final = 5000  # a dense kernel of more values is pooled, as in the published code of Melis et al.
+_LONGEST: Final = 2**15  # messages of a scheme that sends less are features as they are, up to so many
+_HELD_BACK: Final = 0.25  # of the emulated rounds, the last ones: they judge which features tell more
+
+
+class Records(NamedTuple):
+    """Records of which it is known whether they have the property."""
+
+    shard: Shard
+    has: NDArray[np.bool_]
+
+    def batch(self, size: int, share: float, rng: Generator) -> Shard:
+        """Draw records without replacement, of which a share has the property and no other does."""
+        places = self.places(size, share, rng)
+        return Shard(self.shard.x[places], self.shard.y[places])
+
+    def places(self, size: int, share: float, rng: Generator) -> NDArray[np.int64]:
+        """Draw the places of such records."""
+        with_it = round(size * share)
+        chosen = [
+            rng.choice(np.flatnonzero(self.has == wanted), count, replace=False)
+            for wanted, count in ((True, with_it), (False, size - with_it))
+        ]
+        return rng.permutation(np.concatenate(chosen))
+
+
+class Attacked(NamedTuple):
+    """What the attack found: for each round, the probability that the others' records had the property."""
+
+    probabilities: NDArray[np.float64]
+    features: Features
+    model: Vector  # the last that it was sent
+
+
+def check_step(public: Public) -> None:
+    """Raise if the server does more with a sum than the attacker knows how to undo."""
+    if public.step.adaptive is not None or public.step.average:
+        raise InputError(
+            'the attacker undoes the server\'s step, and knows how to for [server] optimizer = "sgd" without average; '
+            "set them so"
+        )
+
+
+def others_part(public: Public, rounds: Iterable[Seen]) -> Iterator[tuple[Seen, Vector]]:
+    """Yield each round with what the other clients added to its sum, as well as client 0 can tell, in message units.
+
+    Of n clients the server steps by y = sum / n, so it is n y - own, where y = E (after - before) is the step as the
+    scheme would have encoded it. Momentum, the server's and that of FL-CS, is undone: y_t = v_t - m v_(t-1), where v is
+    the step over the step size. What FL-CS could not reconstruct it keeps for the next round; that stays as an error.
+    """
+    rng = np.random.default_rng(0)  # a linear scheme draws nothing
+    scheme, step = public.scheme, public.step
+    own_rate, own_momentum = (float(getattr(scheme, key, default)) for key, default in _STEP_OF_SCHEME)
+    last: list[Any] = [np.float32(0), np.float32(0)]
+    for seen in rounds:
+        moved = seen.after - seen.before
+        if scheme.form == "signs":
+            yield seen, others_vote(public, np.sign(moved), seen)
+            continue
+        y = scheme.encode(moved, scheme.round_seed(seen.round), rng)
+        for place, (rate, momentum) in enumerate(((own_rate, own_momentum), (step.lr_at(seen.round), step.momentum))):
+            velocity = y / np.float32(rate)
+            y, last[place] = velocity - np.float32(momentum) * last[place], velocity
+        yield seen, np.float32(public.cohort) * y - seen.own
+
+
+def others_vote(public: Public, vote: Vector, seen: Seen) -> Vector:
+    """Return v - own / n: a vote v = sign(sum) hides the sum itself.
+
+    For two clients it is the other's expected vote up to a factor: a vote against one's own is certainly the other's; a
+    vote that agrees is the other's with probability 2/3, because a tie is a coin.
+    """
+    return vote - seen.own / np.float32(public.cohort)
+
+
+@dataclass(frozen=True)
+class Attack:
+    """The attacker: what it knows, its own records, and how it learns."""
+
+    public: Public
+    trainer: Trainer
+    records: Records  # its own, disjoint from those of the others
+    batch: int
+    share: float
+    pairs: int
+    features: Literal["best", "sizes", "values"]
+    classifier: Literal["logistic", "forest"]
+
+    def run(
+        self, rounds: Iterable[Seen], rng: Generator, tell: Callable[[int], None] = lambda round_: None
+    ) -> Attacked:
+        """Watch all rounds, learn from emulated ones, and say of each whether the others had the property."""
+        kinds: tuple[Features, ...] = ("sizes", "values") if self.features == "best" else (self.features,)
+        watched: dict[Features, list[Vector]] = {kind: [] for kind in kinds}
+        emulated: dict[Features, list[Vector]] = {kind: [] for kind in kinds}
+        labels: list[bool] = []
+        for seen, part in others_part(self.public, rounds):
+            for kind in kinds:
+                watched[kind].append(self.look(part, seen.round, kind))
+            for has in [False, True] * self.pairs:
+                made = self.emulate(seen, has, rng)
+                labels.append(has)
+                for kind in kinds:
+                    emulated[kind].append(self.look(made, seen.round, kind))
+            tell(seen.round)
+        known, seed = np.array(labels), int(rng.integers(2**31))
+        examples = {kind: np.stack(emulated[kind]) for kind in kinds}
+        chosen = kinds[0] if len(kinds) == 1 else max(kinds, key=lambda kind: self._tell(examples[kind], known, seed))
+        model = self._classifier(seed).fit(examples[chosen], known)
+        return Attacked(model.predict_proba(np.stack(watched[chosen]))[:, 1], chosen, seen.after)
+
+    def emulate(self, seen: Seen, has: bool, rng: Generator) -> Vector:
+        """Return what the attacker would know of the others' part, had one of them had the property, or none.
+
+        Everything is as in the round that it saw, but the others' records are its own, and their noise is its own too.
+        """
+        public, scheme = self.public, self.public.scheme
+        seed, others = scheme.round_seed(seen.round), public.cohort - 1
+        shares = [self.share if has and other == 0 else 0.0 for other in range(others)]
+        shards = [self.records.batch(self.batch, share, rng) for share in shares]
+        total = np.zeros(scheme.length, np.float32)
+        for update in self.trainer.updates(seen.before, shards, [rng] * others, scheme.trainable(seed)):
+            total += public.contribution(scheme.encode(update, seed, rng), seen.terms, rng.bytes(32))
+        if scheme.form == "floats":
+            return total
+        vote = expand(pack_signs(total + seen.own, rng), scheme.length).astype(np.float32)  # ties are drawn
+        return others_vote(public, vote, seen)
+
+    def look(self, part: Vector, round_: int, kind: Features) -> Vector:
+        """Return the features of the others' part: pooled where it is a whole update, as it is where it is short."""
+        seed = self.public.scheme.round_seed(round_)
+        if seed:  # other coordinates in every round
+            part = self.public.scheme.transpose(part, seed)
+        if part.size == self.public.network.dim:
+            tensors = self.public.network.layout.views(part).values()
+            return np.concatenate([_pooled(tensor, kind) for tensor in tensors])
+        width = -(-part.size // _LONGEST)
+        padded = np.zeros(-(-part.size // width) * width, np.float32)
+        padded[: part.size] = part
+        return _reduced(padded.reshape(-1, width), 1, kind)
+
+    def _tell(self, examples: NDArray[np.float32], known: NDArray[np.bool_], seed: int) -> float:
+        """Return how well features tell the last emulated rounds apart, learned from the others."""
+        first = round(len(known) * (1 - _HELD_BACK))
+        model = self._classifier(seed).fit(examples[:first], known[:first])
+        return judge(known[first:], model.predict_proba(examples[first:])[:, 1]).auc.value
+
+    def _classifier(self, seed: int) -> Any:
+        # scikit-learn takes a second to import.
+        from sklearn.ensemble import RandomForestClassifier
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import Normalizer, StandardScaler
+
+        if self.classifier == "forest":  # as Melis et al.
+            last: Any = RandomForestClassifier(100, min_samples_leaf=5, random_state=seed)
+        else:
+            last = LogisticRegression(C=0.01, max_iter=300)
+        return make_pipeline(Normalizer(), StandardScaler(), last)
+
+
+def _pooled(tensor: Vector, kind: Features) -> Vector:
+    """Return a kernel by its filters (over the window) or, if it is large and dense, by the units on its two sides."""
+    if tensor.ndim > 2:
+        return _reduced(tensor, tuple(range(tensor.ndim - 2)), kind).ravel()
+    if tensor.ndim == 2 and tensor.size > _LARGE:
+        return np.concatenate([_reduced(tensor, axis, kind) for axis in (0, 1)])
+    return _reduced(tensor.reshape(-1, 1), 1, kind)
+
+
+def _reduced(values: Vector, axis: int | tuple[int, ...], kind: Features) -> Vector:
+    return np.asarray(np.abs(values).max(axis) if kind == "sizes" else values.mean(axis))

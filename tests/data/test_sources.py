@@ -98,7 +98,7 @@ def test_mnist_is_not_taken_for_fashion_mnist(tmp_path: Path) -> None:
         load("fashion-mnist", tmp_path)
 
 
-@pytest.mark.parametrize("name", [name for name in names() if name != "digits"])
+@pytest.mark.parametrize("name", [name for name, source in SOURCES.items() if source.forms])
 def test_missing_data_names_every_way_to_get_it(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     change(monkeypatch, name, system=None)
 

@@ -61,7 +61,7 @@ def _path(
     as_json: AsJson = False,
 ) -> None:
     """Say where data sets are looked for, in order, or where one was found."""
-    from sottovoce.data import cache_folder, locate
+    from sottovoce.data import cache_folder, describe, locate
     from sottovoce.data.sources import VARIABLE
     from sottovoce.report.tables import grouped
 
@@ -78,7 +78,8 @@ def _path(
         if as_json or context.obj:
             put_json({"name": name, "path": where})
         else:
-            put(f"{where or ('embedded' if name == 'digits' else 'missing')}\n")
+            known = {description.name: description.where for description in describe()}
+            put(f"{where or known.get(name, 'missing')}\n")
     elif as_json or context.obj:
         put_json(
             {"cache": str(cache_folder()), "variable": VARIABLE, "variable_value": shared, "order": [*told.values()]}

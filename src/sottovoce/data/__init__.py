@@ -6,6 +6,7 @@ from sottovoce.data.cache import cache_folder
 from sottovoce.data.csv_file import is_table, read_csv
 from sottovoce.data.dataset import HAS, HAS_NOT, UNKNOWN, Dataset, Property
 from sottovoce.data.hospital import balance, balanced_size
+from sottovoce.data.leaves import LEAVES, describe_leaves, leaves
 from sottovoce.data.origin import Origin, closed
 from sottovoce.data.own import read_records
 from sottovoce.data.partition import (
@@ -29,6 +30,7 @@ __all__ = [
     "HAS_NOT",
     "KINDS",
     "UNKNOWN",
+    "LEAVES",
     "Dataset",
     "Description",
     "Origin",
@@ -48,9 +50,11 @@ __all__ = [
     "cache_folder",
     "closed",
     "describe",
+    "describe_leaves",
     "fetch",
     "is_file",
     "is_table",
+    "leaves",
     "load",
     "locate",
     "mean_balanced_size",

@@ -10,6 +10,7 @@ from typing import Final
 
 from sottovoce.data import adult, cifar, hospital, images, imdb
 from sottovoce.data.dataset import Dataset
+from sottovoce.data.leaves import LEAVES
 
 __all__ = ["SOURCES", "Form", "Remote", "Source"]
 
@@ -212,6 +213,15 @@ _ALL: Final = (
                 2003153,
             ),
         ),
+    ),
+    Source(
+        LEAVES,
+        (10000, 2000),
+        (28, 28, 1),
+        10,
+        "none needed: synthetic, drawn from a seed",
+        forms=(),
+        by_hand="they are drawn from a seed, so there is nothing to fetch",
     ),
 )
 

@@ -17,6 +17,7 @@ from sottovoce.data.catalogue import SOURCES, Form, Source
 from sottovoce.data.csv_file import is_table
 from sottovoce.data.dataset import Dataset
 from sottovoce.data.images import read_digits
+from sottovoce.data.leaves import LEAVES, leaves
 from sottovoce.data.origin import Origin, check_open
 from sottovoce.data.own import read_own
 from sottovoce.data.table import TableKeys, read_own_table
@@ -27,7 +28,7 @@ VARIABLE = "SOTTOVOCE_DATA"
 
 
 class Description(NamedTuple):
-    """What a data set holds, and where it was found ("embedded", a path, or "missing")."""
+    """What a data set holds, and where it was found ("embedded", "drawn", a path, or "missing")."""
 
     name: str
     train: int
@@ -78,6 +79,8 @@ def load(
         raise DataError(f"[data] {table.given[0]} is for a table, such as a .csv file, and {name!r} is none; remove it")
     if name == "digits":
         return read_digits()
+    if name == LEAVES:
+        return leaves()
     if is_file(name):
         return read_own(Path(folder or "") / Path(name).expanduser())
     source = _source(name)
@@ -115,9 +118,14 @@ def describe(folder: Path | str | None = None) -> list[Description]:
     for source in SOURCES.values():
         found = _find(source, folder)
         train, test = source.records if found is None or found.form.records is None else found.form.records
-        where = str(found.path) if found else "missing" if source.forms else "embedded"
+        where = str(found.path) if found else "missing" if source.forms else _home(source.name)
         described.append(Description(source.name, train, test, source.shape, source.classes, source.licence, where))
     return described
+
+
+def _home(name: str) -> str:
+    """Say where a data set without files comes from: it is in a wheel, or drawn from a seed."""
+    return "drawn" if name == LEAVES else "embedded"
 
 
 def fetch(name: str, *, progress: bool = True) -> Path:

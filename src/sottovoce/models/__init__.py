@@ -5,6 +5,8 @@ from __future__ import annotations
 from sottovoce.models.base import Model
 from sottovoce.models.build import make_model
 from sottovoce.models.choose import choose_trainer, make_trainer
+from sottovoce.models.features import all_features
+from sottovoce.models.fronts import Front, make_front
 from sottovoce.models.metrics import answered, evaluate, guessed
 from sottovoce.models.network import Network
 from sottovoce.models.trainer import LocalTraining, Shard, Trainer, batches
@@ -12,16 +14,19 @@ from sottovoce.models.zoo import NAMES, network
 
 __all__ = [
     "NAMES",
+    "Front",
     "LocalTraining",
     "Model",
     "Network",
     "Shard",
     "Trainer",
+    "all_features",
     "answered",
     "batches",
     "choose_trainer",
     "evaluate",
     "guessed",
+    "make_front",
     "make_model",
     "make_trainer",
     "network",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from sottovoce.core.vectors import Layout, Vector
 from sottovoce.models.network import Shape
@@ -15,8 +16,9 @@ __all__ = ["Model"]
 class Model(Protocol):
     """A description of a model that federation and experiment can read without torch.
 
-    `Network` (layers as data) and `TorchNetwork` (a user's torch module) are the two kinds; `make_trainer` returns
-    who trains them. Every model can be pickled, so that worker processes get it.
+    `Network` (layers as data) and `TorchNetwork` (a user's torch module) are the two kinds; `Partial` is a network of
+    which some layers train, `Fronted` one behind a front. `make_trainer` returns who trains them. Every model can be
+    pickled, so that worker processes get it.
     """
 
     @property
@@ -64,4 +66,23 @@ class Model(Protocol):
 
     def read_start(self, payload: bytes, rng: Generator) -> tuple[Vector, bytes]:
         """Return w_0 and the rest of a set-up that begins with `start_payload`; the inverse, on the client's side."""
+        ...
+
+    def told(self, payload: bytes, rng: Generator) -> Model:
+        """Return a client's copy from such a set-up, with the public numbers that it carries."""
+        ...
+
+    # A public, frozen part that reads records before anything trains; most models have none.
+
+    @property
+    def trained(self) -> Model:
+        """Return the part that trains, and reads `features`; it has the same parameters. Most models are all of it."""
+        ...
+
+    def features(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Return what the trained part reads, for stored records; most models read the records themselves."""
+        ...
+
+    def tensors(self, params: Vector) -> dict[str, Vector]:
+        """Return the tensors that a file holds of the model with these parameters, by name."""
         ...

@@ -32,6 +32,7 @@ def choose_trainer(network: Model, training: LocalTraining, kind: Kind = "auto",
     "auto" takes the fast one when it knows every layer and option, and torch otherwise.
     """
     one_of("trainer", kind, ("auto", "torch", "fast"))
+    network = _ran(network.trained)
     if kind == "fast" and device != "cpu":
         raise InputError(f"trainer 'fast' runs on device 'cpu', got {device!r}; use 'torch'")
     if not isinstance(network, Network):
@@ -49,13 +50,31 @@ def choose_trainer(network: Model, training: LocalTraining, kind: Kind = "auto",
 
 
 def make_trainer(network: Model, training: LocalTraining, kind: Kind = "auto", device: str = "cpu") -> Trainer:
-    """Return the trainer that `choose_trainer` names.
+    """Return the trainer that `choose_trainer` names; it reads stored records, whatever front the model has.
 
     Torch is imported here and not before: whoever only plans or reports need not wait three seconds for it.
     """
+    if (part := network.trained) is not network:
+        from sottovoce.models.fronted import FrontTrainer
+
+        return FrontTrainer(network, make_trainer(part, training, kind, device))
+    if (whole := _ran(network)) is not network:
+        from sottovoce.models.partial import Partial, PartTrainer
+
+        if isinstance(network, Partial):
+            return PartTrainer(network, make_trainer(whole, training, kind, device))
     if choose_trainer(network, training, kind, device).trainer == "fast" and isinstance(network, Network):
         return fast.FastTrainer(network, training)
 
     from sottovoce.models.torch_trainer import TorchTrainer
 
     return TorchTrainer(network, training, device)
+
+
+def _ran(model: Model) -> Model:
+    """Return the network that is really run: the whole one, if only some of its layers train."""
+    if isinstance(model, Network):
+        return model
+    from sottovoce.models.partial import Partial  # it frames bytes, and waits for numba
+
+    return model.network if isinstance(model, Partial) else model

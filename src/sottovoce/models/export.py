@@ -22,6 +22,7 @@ import numpy as np
 from sottovoce.core.errors import InputError
 from sottovoce.core.vectors import Vector
 from sottovoce.models.base import Model
+from sottovoce.models.fronts import Front
 from sottovoce.models.network import Network
 
 __all__ = ["FORMS", "SUFFIX", "architecture", "export"]
@@ -37,14 +38,20 @@ def export(network: Model, params: Vector, form: str, path: Path, facts: Mapping
 
     The file appears whole or not at all.
     """
+    front: Front | None = None
     if not isinstance(network, Network):
-        raise InputError(f"{network.name} is a torch module, which torch itself exports: take `.model` of the result")
+        front, network = _behind(network, form)
     draft = path.with_name(f".{path.name}.new{SUFFIX[form]}")
-    told = json.dumps({**architecture(network), "inputs": dict(facts)})
+    whole = {**architecture(network), "inputs": dict(facts)}
+    if front is not None:
+        whole["front"] = {"name": front.name, "input_shape": list(front.input_shape), "input_scale": front.input_scale}
+    told = json.dumps(whole)
     try:
         if form == "npz":
             with draft.open("wb") as file:
-                np.savez(file, allow_pickle=False, architecture=np.array(told.encode()), **network.layout.views(params))
+                arrays: dict[str, Any] = dict(network.layout.views(params))
+                arrays |= {f"front.{name}": array for name, array in (front.arrays() if front else {}).items()}
+                np.savez(file, allow_pickle=False, architecture=np.array(told.encode()), **arrays)
         elif form == "torch":
             _torch(network, params, draft, told, str(facts.get("input_type", "float32")))
         else:
@@ -52,6 +59,20 @@ def export(network: Model, params: Vector, form: str, path: Path, facts: Mapping
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _behind(model: Model, form: str) -> tuple[Front, Network]:
+    """Return the front of a model and the network behind it, or say why the model cannot be written in this form."""
+    from sottovoce.models.fronted import Fronted
+
+    if not isinstance(model, Fronted) or not isinstance(model.model, Network):
+        raise InputError(f"{model.name} is a torch module, which torch itself exports: take `.model` of the result")
+    if form != "npz":
+        raise InputError(
+            f"--to {form} writes a graph of layers, and front {model.front.name!r} before this model is none; use --to "
+            "npz, which holds the front's numbers too, or sottovoce predict"
+        )
+    return model.front, model.model
 
 
 def architecture(network: Network) -> dict[str, Any]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from sottovoce.core import wire
 from sottovoce.core.vectors import Layout, Vector
@@ -73,6 +74,23 @@ class TorchNetwork:
         """Return w_0 and the rest of a set-up that begins with `start_payload`."""
         size = wire.frame_size(self.dim)
         return wire.unpack_floats(payload[:size], length=self.dim), payload[size:]
+
+    def told(self, payload: bytes, rng: Generator) -> TorchNetwork:
+        """Return the module itself: a set-up tells its w_0, and the module came with it."""
+        return self
+
+    @property
+    def trained(self) -> TorchNetwork:
+        """Return the module itself; what of it does not train is part of its program."""
+        return self
+
+    def features(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Return stored records as they are."""
+        return x
+
+    def tensors(self, params: Vector) -> dict[str, Vector]:
+        """Return the tensors that train."""
+        return self.layout.views(params)
 
     def filled(self, params: Vector) -> nn.Module:
         """Return a copy of the module with these weights, in evaluation mode."""

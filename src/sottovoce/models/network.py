@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -227,6 +227,7 @@ class Lstm:
 Layer = (
     Conv2d | MaxPool | Flatten | Linear | DropoutLayer | GlobalAveragePool | Embedding | Conv1d | MaxPool1d | Lstm
 )  # one of these, and nothing else: trainers match on the class
+_KINDS: Final[dict[type, str]] = {Conv2d: "conv", Conv1d: "conv", Linear: "fc", Embedding: "embedding", Lstm: "lstm"}
 
 
 @dataclass(frozen=True)
@@ -280,6 +281,18 @@ class Network:
             )
         )
 
+    @cached_property
+    def layer_names(self) -> dict[str, int]:
+        """Map the name of each layer with parameters to its number: conv1, conv2, fc1, fc2 for the papers' CNN."""
+        names: dict[str, int] = {}
+        counts: dict[str, int] = {}
+        for index, layer in enumerate(self.layers):
+            if layer.tensors(self.shapes[index]):
+                kind = _KINDS[type(layer)]
+                counts[kind] = counts.get(kind, 0) + 1
+                names[f"{kind}{counts[kind]}"] = index
+        return names
+
     @property
     def dim(self) -> int:
         """Count the parameters."""
@@ -309,6 +322,23 @@ class Network:
     def read_start(self, payload: bytes, rng: Generator) -> tuple[Vector, bytes]:
         """Return w_0 and the whole payload, of which none is needed."""
         return self.initialise(rng), payload
+
+    def told(self, payload: bytes, rng: Generator) -> Network:
+        """Return the network itself: a set-up tells nothing about it."""
+        return self
+
+    @property
+    def trained(self) -> Network:
+        """Return the network itself: all of it trains."""
+        return self
+
+    def features(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Return stored records as they are."""
+        return x
+
+    def tensors(self, params: Vector) -> dict[str, Vector]:
+        """Return all tensors."""
+        return self.layout.views(params)
 
 
 def _rank(layer: object, shape: Shape, rank: int) -> Shape:

@@ -1,0 +1,251 @@
+"""A network of which some layers train; the others keep their first values and never travel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from sottovoce.core import wire
+from sottovoce.core.errors import InputError, WireError
+from sottovoce.core.validate import nearest
+from sottovoce.core.vectors import Layout, Vector
+from sottovoce.models.base import Model
+from sottovoce.models.fronts.gabor import Gabor
+from sottovoce.models.network import DropoutLayer, Linear, Network, Shape
+from sottovoce.models.trainer import LocalTraining, Shard, Trainer
+
+__all__ = ["PartTrainer", "Partial", "layers_to_train"]
+
+_WIDEST: Final = 1024  # values that are kept of each record instead of the record: more than that is too much memory
+
+
+def layers_to_train(network: Network, words: str) -> tuple[str, ...]:
+    """Return the layers that `[scheme] train` names, in the order of the network.
+
+    >>> from sottovoce.models.zoo import network
+    >>> cnn = network("cnn", (28, 28, 1), 10)
+    >>> layers_to_train(cnn, "head"), layers_to_train(cnn, "layers: fc2, conv1")
+    (('fc2',), ('conv1', 'fc2'))
+    """
+    known = tuple(network.layer_names)
+    if words == "all":
+        return known
+    if words == "head":
+        return known[-1:]
+    kind, colon, rest = words.partition(":")
+    asked = [name.strip() for name in rest.split(",")]
+    if kind.strip() != "layers" or not colon:
+        guess = nearest(words, ("all", "head"))
+        hint = f"; did you mean {guess!r}?" if guess else ""
+        raise InputError(f'[scheme] train must be "all", "head" or "layers: {known[-1]}, ...", got "{words}"{hint}')
+    for name in asked:
+        if name not in known:
+            guess = nearest(name, known)
+            hint = f"did you mean {guess!r}?" if guess else f"known: {', '.join(known)}"
+            raise InputError(f"[scheme] train: model {network.name!r} has no layer {name!r}; {hint}")
+    return tuple(name for name in known if name in asked)
+
+
+@dataclass(frozen=True, eq=False)
+class Partial:
+    """A network whose trained layers alone are the model that a federation sees.
+
+    The flat vector holds the tensors of `layers`. All others stay as `whole` has them, which is w_0: drawn from the
+    public seed, and filled by `filling` where a front says so. The set-up names the layers by one bit each.
+
+    What lies below the lowest trained layer is the same function for ever, so it is evaluated once a record
+    (`features`) where its outputs are few; the rest (`trained`) is a smaller network.
+    """
+
+    network: Network
+    layers: tuple[str, ...]
+    whole: Vector
+    filling: Gabor | None = None
+
+    @classmethod
+    def start(cls, network: Network, layers: tuple[str, ...], filling: Gabor | None, rng: Generator) -> Partial:
+        """Return the network at w_0."""
+        whole = network.initialise(rng)
+        if filling is not None:
+            filling.fill(whole)
+        return cls(network, layers, whole, filling)
+
+    @property
+    def name(self) -> str:
+        """Return the name that reports show."""
+        return self.network.name
+
+    @property
+    def input_shape(self) -> Shape:
+        """Return the shape of one stored record."""
+        return self.network.input_shape
+
+    @property
+    def input_scale(self) -> float:
+        """Return what stored inputs are multiplied by."""
+        return self.network.input_scale
+
+    @property
+    def classes(self) -> int:
+        """Count the classes."""
+        return self.network.classes
+
+    @property
+    def binary(self) -> bool:
+        """Tell whether there is one logit, for class 1 against class 0."""
+        return self.network.binary
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Return the place of each trained tensor, under its name in the whole network."""
+        numbers = {self.network.layer_names[name] for name in self.layers}
+        return Layout(tuple(tensor for tensor in self.network.layout.tensors if _layer(tensor[0]) in numbers))
+
+    @property
+    def dim(self) -> int:
+        """Count the parameters that train and travel."""
+        return self.layout.dim
+
+    @cached_property
+    def places(self) -> NDArray[np.int64]:
+        """Return where the trained parameters lie in the whole vector, ascending."""
+        spans = (self.network.layout.span(name) for name, _ in self.layout.tensors)
+        return np.concatenate([np.arange(span.start, span.stop) for span in spans])
+
+    def joined(self, params: Vector) -> Vector:
+        """Return the whole vector with these trained parameters."""
+        whole = self.whole.copy()
+        whole[self.places] = params
+        return whole
+
+    def tensors(self, params: Vector) -> dict[str, Vector]:
+        """Return all tensors of the whole network: a file holds all of it."""
+        return self.network.layout.views(self.joined(params))
+
+    def initialise(self, rng: Generator) -> Vector:
+        """Return w_0 of what trains; `rng` was used when the whole was drawn."""
+        return self.whole[self.places]
+
+    # The set-up.
+
+    def start_payload(self) -> bytes:
+        """Return which layers train, a bit for each, and the numbers of the front that fills w_0."""
+        return self._bits() + (b"" if self.filling is None else self.filling.payload())
+
+    def read_start(self, payload: bytes, rng: Generator) -> tuple[Vector, bytes]:
+        """Return w_0 of what trains and the rest of a set-up, or refuse one with other layers or another start."""
+        mine = self.start_payload()
+        if payload[: len(mine)] != mine:
+            raise WireError(
+                f"set-up trains other layers of {self.name} than {', '.join(self.layers)}, or starts from another w_0"
+            )
+        return self.initialise(rng), payload[len(mine) :]
+
+    def told(self, payload: bytes, rng: Generator) -> Partial:
+        """Return a client's copy, with layers and numbers from the set-up, and the rest of w_0 from its seed."""
+        bits = self._bits()
+        marks = wire.unpack(payload[: len(bits)], length=len(self.network.layer_names), bits=1)
+        layers = tuple(name for name, mark in zip(self.network.layer_names, marks, strict=True) if mark)
+        if not layers:
+            raise WireError("set-up trains no layer at all")
+        filling = None if self.filling is None else self.filling.told(payload[len(bits) :])[0]
+        return Partial.start(self.network, layers, filling, rng)
+
+    def _bits(self) -> bytes:
+        marks = [name in self.layers for name in self.network.layer_names]
+        return wire.pack(np.array(marks, np.uint32), bits=1)
+
+    # What is computed once.
+
+    @cached_property
+    def cut(self) -> int:
+        """Return the layer of the network from which on training happens; what lies below is evaluated once.
+
+        0 if what comes out there is too wide to be kept, or would have to be drawn anew in every step.
+        """
+        layers = self.network.layers
+        lowest = self.network.layer_names[self.layers[0]]
+        (size, *more) = self.network.shapes[lowest]
+        below = layers[:lowest]
+        dense = bool(below) and isinstance(below[-1], Linear) and not any(isinstance(at, DropoutLayer) for at in below)
+        return lowest if dense and not more and 2 <= size <= _WIDEST else 0
+
+    @cached_property
+    def trained(self) -> Model:
+        """Return the part that reads `features` and trains: a network of its own, or this one where nothing is cut."""
+        if not self.cut:
+            return self.network if len(self.layers) == len(self.network.layer_names) else self
+        upper = Network(
+            name=self.name,
+            layers=self.network.layers[self.cut :],
+            input_shape=self.network.shapes[self.cut],
+            classes=self.classes,
+            loss=self.network.loss,
+        )
+        whole = self.whole[-upper.dim :]
+        names = list(self.network.layer_names)[-len(upper.layer_names) :]
+        inner = tuple(new for new, old in zip(upper.layer_names, names, strict=True) if old in self.layers)
+        return upper if len(inner) == len(upper.layer_names) else Partial(upper, inner, whole)
+
+    def features(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Return what the trained part reads, for stored records."""
+        if not self.cut:
+            return x
+        lower, trainer, relu = self._lower
+        scores = trainer.scores(self.whole[: lower.dim], x)
+        return np.maximum(scores, 0) if relu else scores
+
+    @cached_property
+    def _lower(self) -> tuple[Network, Trainer, bool]:
+        """Return the layers below the cut as a network whose outputs are its logits."""
+        from sottovoce.models.choose import make_trainer
+
+        *below, last = self.network.layers[: self.cut]
+        if not isinstance(last, Linear):
+            raise InputError(f"{self.name} cannot be cut before layer {self.cut}")
+        layers = (*below, replace(last, relu=False))
+        lower = Network(f"{self.name} below {self.layers[0]}", layers, self.input_shape, last.units, self.input_scale)
+        return lower, make_trainer(lower, LocalTraining()), last.relu
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what travels to a worker: trainers do not."""
+        return {name: getattr(self, name) for name in ("network", "layers", "whole", "filling")}
+
+
+@dataclass(frozen=True)
+class PartTrainer:
+    """A trainer of some layers: it trains the whole network and lets the other coordinates not move."""
+
+    part: Partial
+    trainer: Trainer  # of the whole network
+
+    def updates(
+        self,
+        params: Vector,
+        shards: Sequence[Shard],
+        rngs: Sequence[Generator],
+        trainable: NDArray[np.bool_] | None = None,
+    ) -> Iterator[Vector]:
+        """Yield w_k - w of each shard at the trained coordinates, in order."""
+        mask = np.zeros(self.part.network.dim, np.bool_)
+        mask[self.part.places] = True if trainable is None else trainable
+        for update in self.trainer.updates(self.part.joined(params), shards, rngs, mask):
+            yield update[self.part.places]
+
+    def gradient(self, params: Vector, shard: Shard) -> Vector:
+        """Return the gradient of the mean loss over all records of a shard, at the trained coordinates."""
+        return self.trainer.gradient(self.part.joined(params), shard)[self.part.places]
+
+    def scores(self, params: Vector, x: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the logits of each record."""
+        return self.trainer.scores(self.part.joined(params), x)
+
+
+def _layer(tensor: str) -> int:
+    return int(tensor.split(".")[0])

@@ -65,8 +65,9 @@ def test_rows_of_the_markdown_have_five_cells() -> None:
 
 
 def test_one_table_and_one_key_can_be_found() -> None:
-    assert [key.key for key in find("model")[0].keys] == ["name", "hidden"]
+    assert [key.key for key in find("cohort")[0].keys] == ["sampling", "sample_rate", "cap"]
     assert find("[model]") == find("model")
+    assert [key.default for key in find("model.projection.samples")[0].keys] == [4000]
     (rounds,) = find("experiment.rounds")[0].keys
     assert (rounds.type, rounds.default, rounds.range) == ("a whole number", 100, "at least 1")
     assert {key.schemes for key in find("scheme.server_lr")[0].keys} == {("fl-sign", "sign-sgd"), ("fl-cs",)}

@@ -6,7 +6,7 @@ mutant must follow the code.
 
 from __future__ import annotations
 
-from tests.mutants import federation, lying_server, privacy, report, secagg, threats, tuning
+from tests.mutants import federation, fronts, lying_server, privacy, report, secagg, threats, tuning
 
 __all__ = ["MUTANTS"]
 
@@ -15,6 +15,7 @@ MUTANTS = (
     *lying_server.MUTANTS,
     *privacy.MUTANTS,
     *federation.MUTANTS,
+    *fronts.MUTANTS,
     *threats.MUTANTS,
     *report.MUTANTS,
     *tuning.MUTANTS,

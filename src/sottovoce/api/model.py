@@ -13,10 +13,15 @@ from sottovoce.models.network import Shape
 __all__ = ["make", "reader_of"]
 
 
-def reader_of(model: Any) -> Reader:
-    """Say what a model asks of the data, before the data is read."""
+def reader_of(model: Any, front: str = "none") -> Reader:
+    """Say what a model, or the front before it, asks of the data, before the data is read."""
     if isinstance(model, str):
-        return Reader(named=True, tokens=model == "imdb-lstm")
+        return Reader(named=True, tokens=model == "imdb-lstm" or front == "hashed")
+    if front != "none":
+        raise InputError(
+            f"front={front!r} is for a model that is named, such as 'logistic', got {type(model).__name__}; name one, "
+            "or give the features as data"
+        )
     layers = model.modules() if _is_module(model) else getattr(model, "layers", ())
     tokens = any(type(layer).__name__ in ("Embedding", "EmbeddingBag") for layer in layers)
     return Reader(named=not _is_module(model), tokens=tokens)

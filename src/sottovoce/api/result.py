@@ -99,7 +99,9 @@ class Result:
 
     def _rebuilt(self, told: dict[str, Any]) -> Model:
         """Return the network that the config names, from what is written down about the records."""
-        from sottovoce.models import NAMES, make_model
+        from sottovoce.experiment.saved import rebuilt
+        from sottovoce.experiment.tables import ModelTable
+        from sottovoce.models import NAMES
 
         model = self.config["model"]
         if model["name"] not in NAMES:
@@ -107,10 +109,7 @@ class Result:
                 f"{self.folder} has the weights of a {model['name']}, not its code; read it with "
                 "sottovoce.result(folder, model=...) and a model of the same class"
             )
-        shape, scale = tuple(told["input_shape"]), float(told["input_scale"])
-        return make_model(
-            model["name"], shape, int(told["classes"]), input_scale=scale, hidden=model.get("hidden", 128)
-        )
+        return rebuilt(self.folder, ModelTable.model_validate(model), told)
 
     def _params(self, network: Model) -> Vector:
         tensors = read_npz(self.folder / "model.npz", [name for name, _ in network.layout.tensors])

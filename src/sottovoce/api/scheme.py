@@ -12,7 +12,13 @@ from sottovoce.testing.schemes import scheme_checks
 __all__ = ["check", "read"]
 
 _LARGEST: Final = 20_000  # parameters of the model that a scheme is tried on, at most
-_COMMON: Final = ("public", "public_samples", "public_batch", "public_steps")  # of `[scheme]`, for every scheme
+_COMMON: Final = (
+    "public",
+    "public_samples",
+    "public_batch",
+    "public_steps",
+    "train",
+)  # of `[scheme]`, for every scheme
 
 
 def read(scheme: Any, keys: dict[str, Any] | None) -> tuple[Scheme, dict[str, Any]]:

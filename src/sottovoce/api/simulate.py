@@ -39,6 +39,7 @@ _TABLES: Final[dict[str, type[tables.Table]]] = {
 }
 # Told by `data`, `model`, or one of several tables that have a key of this name: the first is meant.
 _NOT_KEYS: Final = ("source",)
+_USUAL_DIM: Final = 4000  # of a model behind a front, to try a scheme on
 
 
 def simulate(
@@ -114,14 +115,16 @@ def simulate(
     chosen, scheme_table = scheme_reader.read(scheme, scheme_keys)
     columns = data_reader.Columns(label=label, id=id, split=split, schema=schema, classes=classes)
     place = asked.get("data", {}).get("folder")
-    loaded = data_reader.read(data, model_reader.reader_of(model), test=test, columns=columns, seed=seed, folder=place)
-    records = loaded.dataset
-    network = model_reader.make(
-        model, records.shape, records.classes, input_scale=records.input_scale, **asked.get("model", {})
-    )
-    scheme_reader.check(chosen, network.dim)
+    model_keys = asked.get("model", {})
+    reader = model_reader.reader_of(model, model_keys.get("front", "none"))
+    loaded = data_reader.read(data, reader, test=test, columns=columns, seed=seed, folder=place)
+    records, network = loaded.dataset, None
+    if model_keys.get("front", "none") == "none":  # else the run makes it, and its folder keeps what it takes
+        own_keys = {key: value for key, value in model_keys.items() if key not in ("front", "projection")}
+        network = model_reader.make(model, records.shape, records.classes, input_scale=records.input_scale, **own_keys)
+    scheme_reader.check(chosen, _USUAL_DIM if network is None else network.dim)
     asked["data"] = _data_table(loaded, asked.get("data", {}))
-    asked["model"] = {"name": model if isinstance(model, str) else network.name, **asked.get("model", {})}
+    asked["model"] = {"name": model if isinstance(model, str) or network is None else network.name, **model_keys}
     asked["scheme"] = scheme_table
     for name, table in (("server", server), ("threat", threat)):
         if table is not None:

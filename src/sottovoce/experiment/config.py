@@ -25,12 +25,14 @@ from sottovoce.experiment.tables import (
     InferenceTable,
     ModelTable,
     PrivacyTable,
+    ProjectionTable,
     SchemeTable,
     ServerTable,
     Table,
     ThreatTable,
 )
 from sottovoce.experiment.threat_table import check_threat
+from sottovoce.models.fronts import check_front
 from sottovoce.schemes import Scheme, make
 
 __all__ = ["TABLES", "Experiment", "load", "parse", "read_tables", "to_toml"]
@@ -74,12 +76,30 @@ class Experiment(Table):
                 "[client] personal_steps is judged on records that clients keep out, but [client] held_out is 0; set "
                 "it, for example to 0.2"
             )
+        self._check_front()
         self.check_scheme(self.make_scheme())
         if self.secure == "real" and self.privacy is not None and self.privacy.mechanism == "gaussian":
             raise ValueError('[privacy] mechanism = "gaussian" is not made of integers and cannot be masked')
         self._check_key_life()
         self.make_dropout()
         return self
+
+    def _check_front(self) -> None:
+        front, given = self.model.front, self.model.projection.model_fields_set
+        check_front(front)
+        measured = {"dims", "seed", "source", "samples"}
+        keys = {
+            "none": set(),
+            "fourier": {"dims", "seed", "bandwidth"},
+            "hashed": {"dims", "seed", "ngrams"},
+        }.get(front, measured)
+        defaults = ProjectionTable()
+        for key in ProjectionTable.model_fields:
+            if key in given - keys and getattr(self.model.projection, key) != getattr(defaults, key):
+                has = f"it has {', '.join(sorted(keys))}" if keys else "set a front, or remove it"
+                raise ValueError(f'[model] front = "{front}" does nothing with projection.{key}; {has}')
+        if ":" in front and self.model.projection.source is not None and self.model.projection.dims is None:
+            raise ValueError("[model] projection.source is given, but not how many features it should give; set dims")
 
     def check_scheme(self, scheme: Scheme) -> None:
         """Raise if a scheme, named in the file or given as an object, cannot be played with the other tables."""
@@ -293,6 +313,9 @@ def _apply(tables: dict[str, Any], change: str) -> None:
         inner, dot, key = key.partition(".")
         if not (inner and dot and key):
             raise ConfigError(f"--set wants {table}.table.key=[values], got {change!r}")
+        table, place = f"{table}.{inner}", place.setdefault(inner, {})
+    while isinstance(place, dict) and "." in key:
+        inner, _, key = key.partition(".")
         table, place = f"{table}.{inner}", place.setdefault(inner, {})
     if not isinstance(place, dict):
         raise ConfigError(f"--set {change}: {table} is not a table")

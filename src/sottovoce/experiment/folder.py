@@ -3,6 +3,7 @@
 config.toml         the resolved experiment, complete
 environment.json    what it ran on
 preprocessing.json  what the model reads, and how a table became features
+front.bin           the numbers of a public front, as every client is sent them; absent if there are none
 rounds.jsonl        one object a round
 operator.jsonl      private runs: what must not be published of each round, in step with rounds.jsonl, and of the end
 checkpoint/         the newest state, replaced in one step; not to be published either, it counts who was drawn
@@ -32,7 +33,9 @@ from sottovoce.core.files import sync_folder
 if TYPE_CHECKING:
     from sottovoce.experiment.config import Experiment
 
-__all__ = ["RunFolder", "read_operator", "read_rounds", "read_summary", "take_lock"]
+__all__ = ["FRONT", "RunFolder", "read_front", "read_operator", "read_rounds", "read_summary", "take_lock"]
+
+FRONT = "front.bin"
 
 Record = dict[str, Any]
 State = dict[str, NDArray[Any]]
@@ -66,10 +69,12 @@ class RunFolder:
         experiment: Experiment,
         environment: Mapping[str, Any],
         inputs: Mapping[str, Any] | None = None,
+        front: bytes = b"",
     ) -> Self:
         """Make a new folder in one step, so that a folder without its config is never seen.
 
-        `inputs` says what the model reads (`Dataset.describe_inputs`).
+        `inputs` says what the model reads (`Dataset.describe_inputs`). `front` are a front's numbers, which another
+        machine would not find again bit for bit.
         """
         from sottovoce.experiment.config import to_toml
 
@@ -82,6 +87,8 @@ class RunFolder:
             _write(draft / "environment.json", json.dumps(environment, indent=2) + "\n")
             if inputs is not None:
                 _write(draft / "preprocessing.json", json.dumps(inputs, indent=2) + "\n")
+            if front:
+                _write(draft / FRONT, front)
             lock = take_lock(draft, path)
             draft.rename(path)  # fails if a run appeared there meanwhile
         except OSError as error:
@@ -121,6 +128,11 @@ class RunFolder:
 
     def __exit__(self, *_: object) -> None:
         self._lock.close()
+
+    @property
+    def front(self) -> bytes:
+        """Return the numbers of the public front; empty if it has none."""
+        return read_front(self.path)
 
     @property
     def finished(self) -> Record | None:
@@ -290,6 +302,16 @@ def read_summary(path: Path) -> Record | None:
     return summary
 
 
+def read_front(path: Path) -> bytes:
+    """Return the numbers of a public front that a run folder keeps; empty if it keeps none."""
+    try:
+        return (path / FRONT).read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise RunError(f"{path / FRONT} cannot be read: {error}") from None
+
+
 def _read_environment(path: Path) -> Record:
     try:
         environment: Record = json.loads((path / "environment.json").read_text(encoding="utf-8"))
@@ -311,10 +333,10 @@ def take_lock(folder: Path, name: Path, option: str = "--out") -> IO[str]:
     return lock
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, content: str | bytes) -> None:
     draft = path.with_name(path.name + ".new")
-    with draft.open("w", encoding="utf-8") as file:
-        file.write(text)
+    with draft.open("wb") as file:
+        file.write(content.encode("utf-8") if isinstance(content, str) else content)
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)

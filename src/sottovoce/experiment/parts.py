@@ -5,6 +5,7 @@ Nothing is computed or written here, and nobody is asked.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -19,21 +20,20 @@ from sottovoce.data import (
     Partition,
     TableKeys,
     balanced_size,
-    is_table,
     load,
     mean_balanced_size,
     mean_of_clients,
     partition,
-    read_like,
 )
 from sottovoce.experiment.config import Experiment
+from sottovoce.experiment.fronts import load_public, make_network, threads
 from sottovoce.experiment.given import NOTHING, Given
 from sottovoce.experiment.threat import ATTACKED, Threat, aim, beset
 from sottovoce.federation.cohort import Cohort
 from sottovoce.federation.local_evaluation import records_aside
 from sottovoce.federation.shared import Arrays
 from sottovoce.federation.worker import Blueprint
-from sottovoce.models import LocalTraining, Model, network
+from sottovoce.models import LocalTraining, Model, all_features
 from sottovoce.schemes import Scheme
 
 __all__ = ["Parts", "gather"]
@@ -108,23 +108,29 @@ class Parts:
             hoard=None if self.threat is None else self.threat.hoard,
         )
 
-    def arrays(self) -> Arrays:
-        """Return the records that workers share."""
-        arrays: dict[str, NDArray[Any]] = {
-            "x_train": self.dataset.x_train,
-            "y_train": self.dataset.y_train,
-            "x_test": self.dataset.x_test,
-            "y_test": self.dataset.y_test,
-        }
-        for name, split in self.splits.items():
-            arrays[f"x_{name}"], arrays[f"y_{name}"] = split.x_train, split.y_train
+    def arrays(self, only: Collection[str] | None = None) -> Arrays:
+        """Return the records that workers share, or those of some splits.
+
+        Where a front reads records before anything trains, these are its features, computed here and once.
+        """
+        data = self.dataset
+        pairs = {"train": (data.x_train, data.y_train), "test": (data.x_test, data.y_test)}
+        pairs |= {name: (split.x_train, split.y_train) for name, split in self.splits.items()}
+        arrays: dict[str, NDArray[Any]] = {}
+        for name, (x, y) in pairs.items():
+            if only is None or name in only:
+                arrays[f"x_{name}"] = all_features(self.network, x, threads(self.experiment))
+                arrays[f"y_{name}"] = y
         if self.threat is not None and self.threat.labels is not None:
             arrays["y_malicious"] = self.threat.labels
         return arrays
 
 
-def gather(experiment: Experiment, given: Given = NOTHING) -> Parts:
-    """Load the data and check that the parts fit; parts that are given take the place of those in the tables."""
+def gather(experiment: Experiment, given: Given = NOTHING, front: bytes = b"") -> Parts:
+    """Load the data and check that the parts fit; parts that are given take the place of those in the tables.
+
+    `front` are the numbers of a front that was fitted before, as a run folder keeps them.
+    """
     seeds = Seeds(experiment.experiment.seed)
     streams = seeds.world
     table = experiment.data
@@ -166,18 +172,7 @@ def gather(experiment: Experiment, given: Given = NOTHING) -> Parts:
     threat, dataset, attacked, owners = beset(experiment, scheme, dataset, owners, pair, cohort.expected)
     if attacked is not None:
         splits[ATTACKED] = attacked
-    net = given.network or network(
-        experiment.model.name,
-        dataset.shape,
-        dataset.classes,
-        input_scale=dataset.input_scale,
-        hidden=experiment.model.hidden,
-    )
-    if given.network is not None and (net.input_shape, net.classes) != (dataset.shape, dataset.classes):
-        raise InputError(
-            f"the given network reads records of shape {net.input_shape} in {net.classes} classes, but the data has "
-            f"{dataset.shape} and {dataset.classes}"
-        )
+    net = make_network(experiment, dataset, seeds, given.network, front)
     scheme.bind(net.dim)  # refuses a ratio or a chunking that does not fit this model
     return Parts(experiment, dataset, splits, net, owners, cohort, scheme, seeds, threat)
 
@@ -221,7 +216,7 @@ def _public(experiment: Experiment, dataset: Dataset, streams: Streams) -> tuple
                 "or set [privacy] unsafe_public = true"
             )
         return dataset.split(table.public_samples, streams.get(Purpose.SPLIT, 1))
-    public = _load_public(table.public, experiment, dataset)
+    public = load_public(table.public, experiment, dataset, table.public_samples + 1)
     if public.shape != dataset.shape or public.classes > dataset.classes:
         raise InputError(
             f"[scheme] public = {table.public!r} has records of shape {public.shape} and {public.classes} classes, "
@@ -230,11 +225,3 @@ def _public(experiment: Experiment, dataset: Dataset, streams: Streams) -> tuple
     public = replace(public, input_scale=dataset.input_scale)
     _, chosen = public.split(min(table.public_samples, public.records - 1), streams.get(Purpose.SPLIT, 1))
     return dataset, chosen
-
-
-def _load_public(source: str, experiment: Experiment, dataset: Dataset) -> Dataset:
-    """Load the public data; a table is treated as the clients' table was."""
-    folder = experiment.data.folder
-    if dataset.preprocessing is None or not is_table(source):
-        return load(source, folder=folder)
-    return read_like(dataset, source, folder)

@@ -13,6 +13,7 @@ import numpy as np
 
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.costs import enrolment_cost, privacy_cost, secure_cost, vote_cost
+from sottovoce.experiment.fronts import describe_front
 from sottovoce.experiment.papers import paper_cost
 from sottovoce.experiment.parts import Parts, gather
 from sottovoce.experiment.protection import protect
@@ -33,7 +34,10 @@ def plan(experiment: Experiment, *, measure: bool = False) -> dict[str, Any]:
     parts = gather(experiment)
     protection = protect(parts)
     rounds = experiment.experiment.rounds
-    with start_engine(parts) as (engine, evaluator):
+    clipping = None if experiment.privacy is None else experiment.privacy.clipping
+    # Where no client trains, features of the clients' records would be computed for nothing.
+    needed = None if measure or clipping == "private" else ("public",)
+    with start_engine(parts, needed) as (engine, evaluator):
         ready = make_ready(protection, evaluator)
         vote = None
         if protection.vote_plan is not None:
@@ -45,6 +49,7 @@ def plan(experiment: Experiment, *, measure: bool = False) -> dict[str, Any]:
     return {
         "scheme": bound.name,
         "model": parts.network.name,
+        **describe_front(experiment, parts.network),
         "dim": bound.dim,
         "message_length": bound.length,
         "clients": parts.cohort.clients,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -65,10 +65,10 @@ class Ready:
 
 
 @contextmanager
-def start_engine(parts: Parts) -> Iterator[tuple[Engine, Evaluator]]:
-    """Start the engine that the experiment names, and give with it what computes on the data."""
+def start_engine(parts: Parts, only: Collection[str] | None = None) -> Iterator[tuple[Engine, Evaluator]]:
+    """Start the engine that the experiment names, and give with it what computes on the data, or on some splits."""
     experiment = parts.experiment
-    with LocalEngine(parts.blueprint(), parts.arrays(), experiment.engine.workers or None) as local:
+    with LocalEngine(parts.blueprint(), parts.arrays(only), experiment.engine.workers or None) as local:
         engine: Engine = Leaving(local, experiment.make_dropout(), parts.seeds.world)
         if parts.threat is not None:
             engine = Malicious(engine, parts.threat.choice, parts.seeds.world)

@@ -14,7 +14,7 @@ from sottovoce.core.validate import nearest
 from sottovoce.core.words import type_words, value_words
 from sottovoce.experiment.config import TABLES, Experiment
 from sottovoce.experiment.names import GRIDS, SCHEME_KEYS
-from sottovoce.experiment.rules import kind_of, limits_of
+from sottovoce.experiment.rules import kind_of, limits_of, table_of
 from sottovoce.experiment.table import Table
 from sottovoce.experiment.tables import SchemeTable
 from sottovoce.schemes import known
@@ -113,18 +113,17 @@ def markdown() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _keys(table: type[Table]) -> list[Key]:
-    return [
-        Key(
-            name,
-            kind_of(field),
-            _default(field.get_default(call_default_factory=True)),
-            limits_of(field),
-            field.description or "",
-        )
-        for name, field in table.model_fields.items()
-        if table is not SchemeTable or name in SCHEME_KEYS
-    ]
+def _keys(table: type[Table], prefix: str = "") -> list[Key]:
+    """Return the keys of a table, and after one that is a table itself the keys of that."""
+    keys: list[Key] = []
+    for name, field in table.model_fields.items():
+        if table is SchemeTable and name not in SCHEME_KEYS:
+            continue
+        default = _default(field.get_default(call_default_factory=True))
+        keys.append(Key(prefix + name, kind_of(field), default, limits_of(field), field.description or ""))
+        if (inner := table_of(field)) is not None:
+            keys += _keys(inner, f"{prefix}{name}.")
+    return keys
 
 
 def _scheme_keys() -> list[Key]:
@@ -168,6 +167,8 @@ def _tune() -> TableReference:
 
 
 def _default(value: Any) -> Any:
+    if isinstance(value, Table):
+        return value.model_dump(exclude_none=True)
     return value if value is None or isinstance(value, bool | int | float | str | list | dict) else str(value)
 
 

@@ -13,7 +13,7 @@ from sottovoce.core.validate import nearest
 from sottovoce.core.words import range_words, type_words, value_words
 from sottovoce.experiment.table import Table
 
-__all__ = ["kind_of", "limits_of", "sentence"]
+__all__ = ["kind_of", "limits_of", "sentence", "table_of"]
 
 _RANGE_ERRORS = {"greater_than", "greater_than_equal", "less_than", "less_than_equal"}
 _NAME_RULE = "letters, digits, '.', '_' and '-', and start with a letter or a digit"
@@ -21,7 +21,7 @@ _NAME_RULE = "letters, digits, '.', '_' and '-', and start with a letter or a di
 
 def kind_of(field: FieldInfo) -> str:
     """Return the type of a key in words; that it may be left out goes without saying."""
-    return type_words(_without_none(field.annotation))
+    return "a table" if table_of(field) is not None else type_words(_without_none(field.annotation))
 
 
 def limits_of(field: FieldInfo) -> str:
@@ -37,13 +37,26 @@ def limits_of(field: FieldInfo) -> str:
     )
 
 
+def table_of(field: FieldInfo) -> type[Table] | None:
+    """Return the table that a key holds; None if its value is none."""
+    kind = field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, Table) else None
+
+
 def sentence(error: ValidationError, tables: dict[str, type[Table]]) -> str:
     """Return the first problem as one sentence: table, key, rule, value, and the nearest allowed word."""
     problem = error.errors()[0]
     if not problem["loc"]:  # one of our own checks of a whole experiment
         return problem["msg"].removeprefix("Value error, ")
     table, key = str(problem["loc"][0]), str(problem["loc"][1])
-    field = tables[table].model_fields[key]
+    field, steps = tables[table].model_fields[key], list(problem["loc"][2:])
+    while steps and (inner := table_of(field)) is not None:
+        step = str(steps.pop(0))
+        if step not in inner.model_fields:
+            guess = nearest(step, inner.model_fields)
+            hint = f"did you mean {guess!r}?" if guess else f"known: {', '.join(inner.model_fields)}"
+            return f"[{table}] {key} has no key {step!r}; {hint}"
+        key, field = f"{key}.{step}", inner.model_fields[step]
     value, part = problem["input"], ".".join(str(step) for step in problem["loc"][2:] if isinstance(step, int))
     if problem["type"] in _RANGE_ERRORS:
         rule = f"be {limits_of(field)}"

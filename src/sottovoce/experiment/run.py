@@ -17,6 +17,7 @@ from typing import Any
 from sottovoce.experiment.client_accuracy import client_accuracy, clients_note
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.folder import RunFolder
+from sottovoce.experiment.fronts import front_numbers
 from sottovoce.experiment.given import NOTHING, Callbacks, Given
 from sottovoce.experiment.parts import Parts, gather
 from sottovoce.experiment.protection import protect
@@ -69,7 +70,7 @@ def run(
         with RunFolder.reopen(path, experiment, given.names) as folder:
             if folder.finished is not None:
                 return folder.finished
-            parts = gather(experiment, given)
+            parts = gather(experiment, given, folder.front)
             protection = protect(parts)
             with start_engine(parts) as (engine, evaluator):
                 return _play(parts, make_ready(protection, evaluator), engine, evaluator, folder, observe, told)
@@ -77,7 +78,9 @@ def run(
     protection = protect(parts)
     with start_engine(parts) as (engine, evaluator):
         ready = make_ready(protection, evaluator)
-        with RunFolder.create(path, experiment, _environment(parts, given), parts.dataset.describe_inputs()) as folder:
+        environment, inputs = _environment(parts, given), parts.dataset.describe_inputs()
+        front = front_numbers(experiment, parts.network)
+        with RunFolder.create(path, experiment, environment, inputs, front) as folder:
             return _play(parts, ready, engine, evaluator, folder, observe, told)
 
 
@@ -123,7 +126,7 @@ def _play(
             told = tell(round_, result.cohort, result.total, seconds=seconds, costs=expected, more=more)
             records.append(told.public)
             if best_of(records, metric) is told.public:
-                folder.keep_best(parts.network.layout.views(model_of(state)))
+                folder.keep_best(parts.network.tensors(model_of(state)))
             folder.append(told.public, told.operator)
             observe(told.whole)
             stop = callbacks.round(told.public, state)
@@ -141,7 +144,7 @@ def _play(
             else:  # a client's accuracy is a function of its records, and no noise protects it
                 folder.append_end(measured)
             summary |= clients_note(parts)
-        folder.finish(summary, parts.network.layout.views(model_of(state)))
+        folder.finish(summary, parts.network.tensors(model_of(state)))
         callbacks.end(summary)
         return summary
 

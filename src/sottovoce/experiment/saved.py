@@ -12,14 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.core.errors import DataError, InputError, RunError
+from sottovoce.core.errors import DataError, InputError, RunError, WireError
 from sottovoce.core.vectors import Vector
 from sottovoce.data import Preprocessing, is_table, read_csv, read_records
 from sottovoce.data.files import read_npz
 from sottovoce.experiment.config import Experiment, parse
-from sottovoce.models import LocalTraining, Model, evaluate, make_trainer, network
+from sottovoce.experiment.folder import FRONT, read_front
+from sottovoce.experiment.fronts import behind, named_network, plain_front
+from sottovoce.experiment.model_table import ModelTable
+from sottovoce.models import LocalTraining, Model, evaluate, make_trainer
 
-__all__ = ["Prediction", "SavedModel", "read_inputs", "read_model"]
+__all__ = ["Prediction", "SavedModel", "read_inputs", "read_model", "rebuilt"]
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ def read_model(run: Path, *, best: bool = False) -> SavedModel:
             f"{file.name} into that object yourself"
         )
     inputs = read_inputs(run)
-    net = _network(run, _experiment(run / "config.toml"), inputs)
+    net = rebuilt(run, _experiment(run / "config.toml").model, inputs)
     arrays = read_npz(file, [name for name, _ in net.layout.tensors])
     for name, shape in net.layout.tensors:
         if arrays[name].shape != shape:
@@ -149,13 +152,23 @@ def _read_json(path: Path) -> dict[str, Any]:
     return read
 
 
-def _network(run: Path, experiment: Experiment, inputs: dict[str, Any]) -> Model:
+def rebuilt(run: Path, table: ModelTable, inputs: dict[str, Any]) -> Model:
+    """Return the network that a run's files name, all layers of it, behind the front that its clients were sent."""
     try:
         shape, classes = tuple(int(size) for size in inputs["input_shape"]), int(inputs["classes"])
         scale = float(inputs["input_scale"])
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{run / 'preprocessing.json'} is damaged: {type(error).__name__}: {error}") from None
-    return network(experiment.model.name, shape, classes, input_scale=scale, hidden=experiment.model.hidden)
+    if table.front in ("none", "gabor"):  # what gabor filled is in the model's file
+        return named_network(table, shape, classes, scale)
+    from sottovoce.models.fronted import Fronted
+
+    front = plain_front(table, shape, str(inputs.get("input_type")), scale, inputs.get("table"))
+    try:
+        front, _ = front.told(read_front(run))
+    except WireError as error:
+        raise RunError(f"{run / FRONT}, the numbers of front {table.front!r}, is missing or damaged: {error}") from None
+    return Fronted(front, behind(front, table, classes))
 
 
 def _probabilities(scores: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from sottovoce.data import LEAVES, describe_leaves
 from sottovoce.experiment.costs import enrolment_cost, privacy_cost, secure_cost, share, vote_cost
+from sottovoce.experiment.fronts import describe_front
 from sottovoce.experiment.measure import public_records
 from sottovoce.experiment.papers import paper_cost
 from sottovoce.experiment.parts import Parts
@@ -54,6 +56,7 @@ def summarise(parts: Parts, ready: Ready, records: list[Record], costs: Costs, *
         "paper_cost_down_bytes": paper_down,
         "joules_per_client": None,
         "seconds": None if plan is not None else round(sum(record["seconds"] for record in records), 3),
+        **describe_front(experiment, parts.network),
         "dim": scheme.dim,
         "message_length": scheme.length,
         "clients": parts.cohort.clients,
@@ -88,6 +91,8 @@ def summarise(parts: Parts, ready: Ready, records: list[Record], costs: Costs, *
     if "public" in parts.splits:
         table = experiment.scheme
         summary["public"] = table.public or f"{table.public_samples} records set aside from {experiment.data.source}"
+        if table.public == LEAVES:
+            summary["public"] = describe_leaves(table.public_samples)
         summary["public_records"] = len(public_records(parts))  # those that were used, after balancing
     if parts.threat is not None:
         summary |= _attack(parts, records, best, final)

@@ -23,6 +23,7 @@ from typing import Any
 from sottovoce.core.errors import ConfigError, InputError
 from sottovoce.experiment.config import Experiment, parse
 from sottovoce.experiment.folder import Record
+from sottovoce.experiment.names import SCHEME_KEYS
 from sottovoce.experiment.run import default_folder, run
 from sottovoce.experiment.threat_table import UNTARGETED
 from sottovoce.schemes import make
@@ -30,6 +31,7 @@ from sottovoce.schemes import make
 __all__ = ["layout", "sweep"]
 
 Tables = dict[str, dict[str, Any]]
+_IN_A_NAME = str.maketrans({"/": "_", ":": "_", ",": "_", " ": ""})
 
 
 def layout(experiment: Experiment) -> list[Experiment]:
@@ -83,20 +85,20 @@ def _point(base: Tables, chosen: list[tuple[str, str, Any]], named: set[tuple[st
     scheme = next((value for table, key, value in chosen if (table, key) == ("scheme", "name")), None)
     if scheme is not None and scheme != base["scheme"]["name"]:
         # Another scheme starts from its own defaults, not from the base scheme's.
-        common = {key: value for key, value in base["scheme"].items() if key == "name" or key.startswith("public")}
+        common = {key: value for key, value in base["scheme"].items() if key in SCHEME_KEYS}
         tables["scheme"] = {**common, "name": scheme}
     made = make(tables["scheme"]["name"] if scheme is None else scheme)
     known = made.own_keys()
     name = [prefix]
     for table, key, value in chosen:
-        if table == "scheme" and key != "name" and key not in known and not key.startswith("public"):
+        if table == "scheme" and key not in known and key not in SCHEME_KEYS:
             continue
         if table == "privacy" and ("privacy", "epsilon", math.inf) in chosen:
             tables.pop("privacy", None)
             continue
         tables.setdefault(table, {})[key] = value
         if (table, key) in named:
-            name.append(str(value) if (table, key) == ("scheme", "name") else f"{key}-{value}")
+            name.append(str(value) if (table, key) == ("scheme", "name") else _words(key, value))
     if not made.needs_importance and "privacy" in tables:
         tables["privacy"].pop("vote_noise_multiplier", None)  # there is nothing to vote for
     if made.form == "signs" and "privacy" in tables:
@@ -104,8 +106,16 @@ def _point(base: Tables, chosen: list[tuple[str, str, Any]], named: set[tuple[st
             tables["privacy"].pop(key, None)
     if "threat" in tables:
         _fit_threat(tables, made.form == "signs")
-    tables["experiment"]["name"] = "-".join(name).replace("/", "_").replace(":", "_").replace(" ", "")
+    name = [part.translate(_IN_A_NAME) for part in name]
+    tables["experiment"]["name"] = "-".join(name)
     return parse(tables, where="[sweep]")
+
+
+def _words(key: str, value: Any) -> str:
+    """Return a key and its value as a part of a name; of an inline table, its keys."""
+    if isinstance(value, dict):
+        return "-".join(_words(inner, part) for inner, part in value.items())
+    return f"{key}-{value}"
 
 
 def _fit_threat(tables: Tables, signs: bool) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from sottovoce.experiment.inference_table import InferenceTable
+from sottovoce.experiment.model_table import ModelTable, ProjectionTable
 from sottovoce.experiment.privacy_tables import AggregationTable, DevicesTable, PrivacyTable
 from sottovoce.experiment.server_table import ServerTable
 from sottovoce.experiment.table import Rate, Table
@@ -25,6 +26,7 @@ __all__ = [
     "InferenceTable",
     "ModelTable",
     "PrivacyTable",
+    "ProjectionTable",
     "SchemeTable",
     "ServerTable",
     "Table",
@@ -150,22 +152,6 @@ class DataTable(Table):
     )
 
 
-class ModelTable(Table):
-    """The `[model]` table: which network is trained."""
-
-    name: str = Field(
-        "mlp",
-        description='Network: "logistic" (no hidden layer), "mlp" (one hidden layer), "cnn" (images, 1.7 million '
-        'parameters on 28 x 28), "all-cnn-c" (CIFAR-10), "imdb-lstm" (texts), "lfw-cnn" (faces) or "hospital-mlp" '
-        "(patients).",
-    )
-    hidden: int = Field(
-        128,
-        ge=1,
-        description='For name = "mlp": units of the hidden layer. The other networks have the widths of the papers.',
-    )
-
-
 class ClientTable(Table):
     """The `[client]` table: how a client trains on its own records."""
 
@@ -287,6 +273,12 @@ class SchemeTable(Table):
         ge=1,
         description="Training steps after which coordinates are chosen, on public records or, in a private vote, on "
         "each client's own (T_init of the papers).",
+    )
+    train: str = Field(
+        "all",
+        description='Layers that train and travel: "all", "head" (the last one) or "layers: fc1, fc2" (by name: conv1, '
+        "conv2, ... and fc1, fc2, ... from below). The others keep their first values; the scheme sees only what "
+        "trains.",
     )
     keys: dict[str, Any] = Field(
         default_factory=dict,

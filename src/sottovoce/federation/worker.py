@@ -54,7 +54,8 @@ class Worker:
         self._plan = blueprint
         self._arrays = arrays
         self._seeds = Seeds(blueprint.seed)
-        self._trainer = make_trainer(blueprint.network, blueprint.training, blueprint.trainer, blueprint.device)
+        # Records come as the front of the network has read them, if it has one.
+        self._trainer = make_trainer(blueprint.network.trained, blueprint.training, blueprint.trainer, blueprint.device)
         self._host: Host | None = None
         self._sums: dict[int, Any] = {}
 
@@ -138,7 +139,7 @@ class Worker:
         if not personal_steps:
             return list(map(float, local_accuracies(self._trainer, params, held_out, binary=binary)))
         training = replace(plan.training, local_steps=personal_steps)
-        trainer = make_trainer(plan.network, training, plan.trainer, plan.device)
+        trainer = make_trainer(plan.network.trained, training, plan.trainer, plan.device)
         splits = [LocalSplit(self._shard(client), kept) for client, kept in zip(clients, held_out, strict=True)]
         rngs = [self._seeds.client(client).get(Purpose.BATCH) for client in clients]
         return list(map(float, personal_accuracies(trainer, params, splits, rngs, binary=binary).after))

@@ -1,0 +1,232 @@
+"""The model of an experiment: the network, the layers of it that train, and the public front before it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sottovoce.core.errors import InputError, PrivacyError
+from sottovoce.core.streams import Purpose, Seeds, Streams
+from sottovoce.data import LEAVES, Dataset, describe_leaves, is_table, leaves, load, origin, read_like
+from sottovoce.experiment.config import Experiment
+from sottovoce.experiment.model_table import ModelTable
+from sottovoce.federation.local import cores
+from sottovoce.models import Front, Model, Network, make_front, network
+from sottovoce.models.network import Shape
+
+__all__ = [
+    "behind",
+    "describe_front",
+    "front_numbers",
+    "load_public",
+    "make_network",
+    "named_network",
+    "plain_front",
+    "threads",
+]
+
+_FORMULAS = ("fourier", "hashed")  # fronts that are formulas and a seed
+
+
+def make_network(
+    experiment: Experiment, dataset: Dataset, seeds: Seeds, given: Model | None = None, told: bytes = b""
+) -> Model:
+    """Return the model, with its front fitted on public records; `told` are numbers of an earlier fit, as they travel.
+
+    Guarantee: in a private run no record of the clients has a part in the front.
+    """
+    table, words = experiment.model, experiment.scheme.train
+    if given is not None:
+        _check_given(given, dataset, table, words)
+        if not isinstance(given, Network):
+            return given
+    if table.front in ("none", "gabor"):
+        net = given or named_network(table, dataset.shape, dataset.classes, dataset.input_scale)
+        return _partial(experiment, net, dataset, seeds, told)
+    from sottovoce.models.fronted import Fronted
+
+    front = plain_front(table, dataset.shape, str(dataset.x_train.dtype), dataset.input_scale, dataset.preprocessing)
+    inner: Model = behind(front, table, dataset.classes)
+    if told:
+        front, _ = front.told(told)
+    elif table.front == "scattering" or (":" in table.front and table.projection.dims is not None):
+        public = _projection_source(experiment, dataset)
+        front = front.fitted(public.x_train, public.input_scale, threads(experiment))
+    return Fronted(front, _partial(experiment, inner, dataset, seeds))
+
+
+def named_network(table: ModelTable, shape: Shape, classes: int, input_scale: float) -> Network:
+    """Return the network that a table names, for records of a shape."""
+    return network(table.name, shape, classes, input_scale=input_scale, hidden=table.hidden)
+
+
+def plain_front(
+    table: ModelTable, shape: Shape, dtype: str, input_scale: float, preprocessing: Mapping[str, Any] | None
+) -> Front:
+    """Return the front that a table names, for stored records; not fitted yet."""
+    keys: dict[str, Any] = {}
+    if table.front == "fourier":
+        centre, spread = _ranges(preprocessing)
+        keys = {"bandwidth": table.projection.bandwidth, "centre": centre, "spread": spread}
+    if table.front == "hashed":
+        keys = {"ngrams": table.projection.ngrams}
+    return make_front(
+        table.front,
+        shape,
+        dtype,
+        input_scale=input_scale,
+        dims=table.projection.dims,
+        seed=table.projection.seed,
+        **keys,
+    )
+
+
+def behind(front: Front, table: ModelTable, classes: int) -> Network:
+    """Return the network that reads the features of a front."""
+    try:
+        return named_network(table, (front.width,), classes, 1.0)
+    except InputError:
+        raise InputError(
+            f"front {front.name!r} gives rows of {front.width} features, which model {table.name!r} cannot read; set "
+            '[model] name = "logistic" or "mlp"'
+        ) from None
+
+
+def threads(experiment: Experiment) -> int:
+    """Count the threads that compute features: as many as there are workers."""
+    return experiment.engine.workers or cores()
+
+
+def front_numbers(experiment: Experiment, model: Model) -> bytes:
+    """Return the numbers of the front as they travel in the set-up, for the run folder; empty if there are none."""
+    return b"" if experiment.model.front in ("none", *_FORMULAS) else model.start_payload()
+
+
+def describe_front(experiment: Experiment, model: Model) -> dict[str, Any]:
+    """Return what a summary tells of the front: its name, what it was fitted on, and which layers train."""
+    from sottovoce.models.fronted import Fronted
+    from sottovoce.models.partial import Partial
+
+    table = experiment.model
+    inner = model.model if isinstance(model, Fronted) else model
+    told: dict[str, Any] = {
+        "front": table.front,
+        "projection": None,
+        "train": experiment.scheme.train,
+        "parameters": inner.network.dim if isinstance(inner, Partial) else inner.dim,
+    }
+    if isinstance(model, Fronted):
+        told["projection"] = _describe_projection(table, len(model.front.payload()), model.front.width)
+    elif isinstance(model, Partial) and model.filling is not None:
+        told["projection"] = _describe_projection(table, len(model.filling.payload()), model.filling.width)
+    return told
+
+
+def _describe_projection(table: ModelTable, size: int, dims: int) -> dict[str, Any]:
+    """Return what features were fitted on, if that is synthetic, and the bytes of their numbers in the set-up."""
+    asked = table.projection
+    source = asked.source or LEAVES
+    if not size:  # nothing was fitted
+        source = "none: your own function" if ":" in table.front else f"none: formulas, seed {asked.seed}"
+    synthetic = source == LEAVES
+    if synthetic:
+        source = describe_leaves(asked.samples, asked.seed)
+    return {"source": source, "synthetic": synthetic if size else None, "dims": dims, "bytes": size}
+
+
+def load_public(source: str, experiment: Experiment, dataset: Dataset, records: int, seed: int = 1) -> Dataset:
+    """Load public data; leaves are drawn in the shape of the clients' records, a table is treated as theirs was."""
+    if source == LEAVES:
+        if len(dataset.shape) != 3:
+            raise InputError(
+                f"{LEAVES!r} are images, but the records of {dataset.name!r} have shape {dataset.shape}; name a data "
+                "set of such records"
+            )
+        return leaves(dataset.shape, dataset.classes, records=records, seed=seed, input_scale=dataset.input_scale)
+    if dataset.preprocessing is None or not is_table(source):
+        return load(source, folder=experiment.data.folder)
+    return read_like(dataset, source, experiment.data.folder)
+
+
+def _partial(experiment: Experiment, net: Model, dataset: Dataset, seeds: Seeds, told: bytes = b"") -> Model:
+    """Return a network of which the named layers train, filled by the front if that is what it does."""
+    table, words = experiment.model, experiment.scheme.train
+    if (words == "all" and table.front != "gabor") or not isinstance(net, Network):
+        return net
+    from sottovoce.models.fronts.gabor import Gabor
+    from sottovoce.models.partial import Partial, layers_to_train
+
+    layers = layers_to_train(net, words)
+    rng = seeds.public.get(Purpose.INIT)
+    if table.front != "gabor":
+        return net if len(layers) == len(net.layer_names) else Partial.start(net, layers, None, rng)
+    filling = Gabor(net, table.projection.dims)
+    if told:
+        return Partial(net, layers, np.zeros(net.dim, np.float32), filling).told(told, rng)
+    public = _projection_source(experiment, dataset)
+    filling = filling.fitted(public.x_train, public.input_scale, threads(experiment))
+    return Partial.start(net, layers, filling, rng)
+
+
+def _projection_source(experiment: Experiment, dataset: Dataset) -> Dataset:
+    """Return the public records that a projection is measured on."""
+    table = experiment.model.projection
+    source = table.source or LEAVES
+    if _is_clients(source, experiment) and experiment.privacy is not None and not experiment.privacy.unsafe_public:
+        raise PrivacyError(
+            f"[model] projection.source = {source!r} is the clients' own data, which is not public: epsilon would not "
+            f"cover it; name another data set or {LEAVES!r}, or set [privacy] unsafe_public = true"
+        )
+    public = load_public(source, experiment, dataset, table.samples, table.seed)
+    if public.shape != dataset.shape:
+        raise InputError(
+            f"[model] projection.source = {source!r} has records of shape {public.shape}, but "
+            f"{experiment.data.source!r} has {dataset.shape}; they must match"
+            + (f", as those of {LEAVES!r} always do" if len(dataset.shape) == 3 else "")
+        )
+    if table.samples < public.records:
+        _, public = public.split(table.samples, Streams(table.seed).get(Purpose.SPLIT))
+    return public
+
+
+def _is_clients(source: str, experiment: Experiment) -> bool:
+    """Tell whether public records would be the clients', by name or by file; what was drawn from a seed is nobody's."""
+    if source == LEAVES:
+        return False
+    table = experiment.data
+    return origin(source, table.folder).same_as(origin(table.source, table.folder))
+
+
+def _check_given(given: Model, dataset: Dataset, table: ModelTable, words: str) -> None:
+    if table.front != "none":
+        raise InputError(
+            f"[model] front = {table.front!r} is for a model that is named, such as 'logistic', and {given.name} was "
+            "given as an object; name one, or give the features as data"
+        )
+    if words != "all" and not isinstance(given, Network):
+        raise InputError(
+            f"[scheme] train is for networks of layers, and {given.name} is a torch module; call requires_grad_(False) "
+            "on the parameters that should not train"
+        )
+    if (given.input_shape, given.classes) != (dataset.shape, dataset.classes):
+        raise InputError(
+            f"the given network reads records of shape {given.input_shape} in {given.classes} classes, but the data "
+            f"has {dataset.shape} and {dataset.classes}"
+        )
+
+
+def _ranges(preprocessing: Mapping[str, Any] | None) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return centre and spread of each feature of a table whose columns were scaled to [0, 1] by public ranges."""
+    centre: list[float] = []
+    spread: list[float] = []
+    for column in () if preprocessing is None else preprocessing["columns"]:
+        scaled = column["kind"] == "number" and column["low"] is not None and column["high"] is not None
+        scaled = scaled and math.isclose(column["scale"], column["high"] - column["low"])
+        features = len(column["categories"]) if column["kind"] == "category" else 1
+        features += column["missing"] == "category"
+        centre += [0.5 if scaled else 0.0, *[0.0] * (features - 1)]
+        spread += [1 / math.sqrt(12) if scaled else 1.0, *[1.0] * (features - 1)]
+    return tuple(centre), tuple(spread)

@@ -1,0 +1,67 @@
+"""The `[model]` table: the network, the public front before it, and the projection of the front."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from sottovoce.experiment.table import Table
+
+__all__ = ["ModelTable", "ProjectionTable"]
+
+
+class ProjectionTable(Table):
+    """The keys of `[model] projection`: how many features a front gives, and the public records they are fitted on."""
+
+    source: str | None = Field(
+        None,
+        description='Public records that the projection is measured on: "leaves", which are synthetic images of any '
+        "shape, or a data set. Not set: leaves, or nothing where a front has nothing to measure.",
+    )
+    dims: int | None = Field(
+        None,
+        ge=1,
+        description="Features of a record. Not set: 400 (scattering, fourier; fewer on images of 12 x 12 or less), 256 "
+        "(gabor), 2000 (hashed), or all that a function of your own gives.",
+    )
+    samples: int = Field(4000, ge=2, description="Public records that are used, at most.")
+    seed: int = Field(
+        1,
+        ge=0,
+        lt=2**63,
+        description="Start of what a front draws: leaves, which records of a data set, directions, hashes. Not a "
+        "secret, and not that of the experiment.",
+    )
+    bandwidth: float | None = Field(
+        None,
+        gt=0,
+        description="Of fourier: the distance over which records are alike. Not set: the root of the number of "
+        "columns.",
+    )
+    ngrams: int = Field(2, ge=1, le=8, description="Of hashed: the longest run of tokens that is counted.")
+
+
+class ModelTable(Table):
+    """The `[model]` table: which network is trained, and which public front reads the records before it."""
+
+    name: str = Field(
+        "mlp",
+        description='Network: "logistic" (no hidden layer), "mlp" (one hidden layer), "cnn" (images, 1.7 million '
+        'parameters on 28 x 28), "all-cnn-c" (CIFAR-10), "imdb-lstm" (texts), "lfw-cnn" (faces) or "hospital-mlp" '
+        "(patients).",
+    )
+    hidden: int = Field(
+        128,
+        ge=1,
+        description='For name = "mlp": units of the hidden layer. The other networks have the widths of the papers.',
+    )
+    front: str = Field(
+        "none",
+        description="Public, frozen function that turns records into the features that the network reads "
+        '(docs/fronts.md): "scattering" (images), "fourier" (tables), "hashed" (texts), "module:function" (your own); '
+        '"gabor" fills the first layers of name = "cnn" instead. "none": the network reads the records.',
+    )
+    projection: ProjectionTable = Field(
+        ProjectionTable(),
+        description="What the front is fitted on, and how many features it gives, such as {dims = 400}; its keys are "
+        "below.",
+    )

@@ -1,0 +1,109 @@
+"""Mutants of public fronts: whose records they see, which numbers a client uses, and what must not move."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import of
+
+__all__ = ["MUTANTS"]
+
+RUNS = "tests/experiment/test_fronts.py"
+FRONTS = "tests/models/fronts"
+
+MUTANTS = (
+    of(
+        "front-fitted-on-the-clients",
+        "the projection is measured on the records that epsilon should protect",
+        ("experiment/fronts.py", "if _is_clients(source, experiment) and experiment", "if False and experiment"),
+        tests=f"{RUNS}::test_a_projection_from_the_clients_own_records_is_refused_in_a_private_run",
+    ),
+    of(
+        "front-fitted-on-the-clients-by-path",
+        "the clients' file under another spelling passes for public",
+        (
+            "experiment/fronts.py",
+            "return origin(source, table.folder).same_as(origin(table.source, table.folder))",
+            "return source == table.source",
+        ),
+        tests=f"{RUNS}::test_a_projection_from_the_clients_own_records_is_refused_in_a_private_run",
+    ),
+    of(
+        "front-that-mixes-clients",
+        "a user's function puts one client's records into another's features",
+        ("models/fronts/own.py", "if not np.allclose(together, alone", "if False and not np.allclose(together, alone"),
+        tests=f"{FRONTS}/test_own.py",
+    ),
+    of(
+        "front-of-another-set-up",
+        "a client trains on features that nobody announced",
+        ("models/fronted.py", "if payload[: len(mine)] != mine:", "if len(payload) < 0:"),
+        tests="tests/models/test_fronted.py",
+    ),
+    of(
+        "layers-of-another-set-up",
+        "server and client disagree on what a coordinate is",
+        ("models/partial.py", "if payload[: len(mine)] != mine:", "if len(payload) < 0:"),
+        tests="tests/models/test_partial.py",
+    ),
+    of(
+        "axes-used-before-they-travel",
+        "the server's features are not those of the clients",
+        (
+            "models/fronts/projection.py",
+            ".astype(np.float16).astype(np.float32), largest",
+            ".astype(np.float32), largest",
+        ),
+        tests=f"{FRONTS}/test_projection.py {FRONTS}/test_scattering.py",
+    ),
+    of(
+        "front-fitted-again-on-resume",
+        "the second half of a run trains on other features than the first",
+        ("experiment/run.py", "parts = gather(experiment, given, folder.front)", "parts = gather(experiment, given)"),
+        tests=f"{RUNS}::test_a_resumed_run_goes_on_with_the_numbers_that_were_sent",
+    ),
+    of(
+        "frozen-layers-train",
+        "clients move weights that never travel",
+        ("models/partial.py", "mask = np.zeros(self.part.network.dim", "mask = np.ones(self.part.network.dim"),
+        tests="tests/models/test_partial.py",
+    ),
+    of(
+        "set-up-without-the-front",
+        "the numbers of the front reach nobody, and are not counted",
+        ("models/fronted.py", "return self.front.payload() + self.model", "return self.model"),
+        tests=f"{RUNS}::test_a_run_behind_a_front_learns_and_tells_what_the_front_is tests/models/test_fronted.py",
+    ),
+    of(
+        "axes-weigh-by-their-largest-value",
+        "features have another variance than the docstring says",
+        ("models/fronts/projection.py", "factor = np.sqrt(largest) * ", "factor = "),
+        tests=f"{FRONTS}/test_projection.py",
+    ),
+    of(
+        "waves-see-a-grey-wall",
+        "brightness leaks into every channel",
+        ("models/fronts/filters.py", "wave - window * (wave.sum() / window.sum())", "wave"),
+        tests=f"{FRONTS}",
+    ),
+    of(
+        "half-images-unblurred",
+        "the fast scattering is not the one that the docstring describes",
+        ("models/fronts/planes.py", "_thin(first, bank.halves, second)", "_thin(first, bank.halves, third)"),
+        tests=f"{FRONTS}/test_scattering.py",
+    ),
+    of(
+        "gabor-fills-the-head",
+        "what the front fills and what trains overlap",
+        ("models/fronts/gabor.py", '"0.bias", "2.bias", "5.bias")', '"0.bias", "2.bias", "5.bias", "6.kernel")'),
+        tests=f"{FRONTS}/test_gabor.py",
+    ),
+    of(
+        "leaves-in-other-units",
+        "public images are sixteen times as bright as the clients'",
+        (
+            "experiment/fronts.py",
+            "records=records, seed=seed, input_scale=dataset.input_scale)",
+            "records=records, seed=seed)",
+        ),
+        tests=f"{RUNS}::test_leaves_are_public_records_for_a_scheme_that_chooses_coordinates",
+    ),
+)

@@ -1,1 +1,1 @@
-"""Attacks on training as pure functions of what malicious clients can compute; who plays them is `federation`."""
+"""Attacks on training and defences against them, as pure functions; who plays them is `federation`."""

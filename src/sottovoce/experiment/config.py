@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from sottovoce.core.errors import ConfigError, PrivacyError
 from sottovoce.devices import Dropout
+from sottovoce.experiment.defence import check_defence
 from sottovoce.experiment.names import GRIDS, SCHEME_KEYS, check_names
 from sottovoce.experiment.rules import sentence
 from sottovoce.experiment.tables import (
@@ -113,6 +114,7 @@ class Experiment(Table):
         if self.aggregation.weighting == "records" and not scheme.linear:  # an encoded update forgets its scale
             raise ValueError(f"{scheme.name} counts every client the same; remove [aggregation] weighting")
         self._check_server(scheme)
+        check_defence(self, scheme)
         self._check_privacy(scheme)
         check_threat(self, scheme)
         self._check_guard()

@@ -27,6 +27,7 @@ from sottovoce.data import (
 )
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.fronts import load_public, make_network, threads
+from sottovoce.experiment.defence import check_defended_cohort
 from sottovoce.experiment.given import NOTHING, Given
 from sottovoce.experiment.threat import ATTACKED, Threat, aim, beset
 from sottovoce.federation.cohort import Cohort
@@ -55,8 +56,11 @@ class Parts:
 
     @property
     def weighted(self) -> bool:
-        """Tell whether clients count by |D_k|: as the scheme's box has it, or as asked; in a private run never."""
-        if self.experiment.privacy is not None:
+        """Tell whether clients count by |D_k|: as the scheme's box has it, or as asked.
+
+        In a private run and under a defence never: a client could claim any number of records.
+        """
+        if self.experiment.privacy is not None or self.experiment.aggregation.defence != "none":
             return False
         asked = self.experiment.aggregation.weighting
         return self.scheme.weighted if asked == "auto" else asked == "records"
@@ -145,7 +149,8 @@ def gather(experiment: Experiment, given: Given = NOTHING, front: bytes = b"") -
         dataset, splits["held_out"] = dataset.split(table.held_out, streams.get(Purpose.SPLIT, 0))
     clipping = None if experiment.privacy is None else experiment.privacy.clipping
     voted = experiment.privacy is not None and experiment.privacy.vote_noise_multiplier is not None
-    if (scheme.needs_importance and not voted) or clipping == "public":
+    trusted = experiment.aggregation.defence == "fltrust"
+    if (scheme.needs_importance and not voted) or clipping == "public" or trusted:
         own = (dataset, given.public) if given.public is not None else None
         dataset, splits["public"] = own or _public(experiment, dataset, streams)
     if given.partition is not None and dataset.records != records:
@@ -169,6 +174,7 @@ def gather(experiment: Experiment, given: Given = NOTHING, front: bytes = b"") -
         sampling=experiment.cohort.sampling,
         cap=experiment.cohort.cap,
     )
+    check_defended_cohort(experiment.aggregation, cohort)
     threat, dataset, attacked, owners = beset(experiment, scheme, dataset, owners, pair, cohort.expected)
     if attacked is not None:
         splits[ATTACKED] = attacked

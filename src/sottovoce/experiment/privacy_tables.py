@@ -142,7 +142,36 @@ class AggregationTable(Table):
     weighting: Literal["auto", "records", "equal"] = Field(
         "auto",
         description='What a client counts in the mean: "records" by the number of its records, "equal" the same for '
-        'all, "auto" as the scheme\'s paper has it. A private run always takes "equal".',
+        'all, "auto" as the scheme\'s paper has it. A private run and one with a defence always take "equal".',
+    )
+    defence: Literal[
+        "none",
+        "median",
+        "trimmed-mean",
+        "krum",
+        "multi-krum",
+        "bulyan",
+        "geometric-median",
+        "norm-bound",
+        "fltrust",
+    ] = Field(
+        "none",
+        description="What the server takes in place of the mean of the updates, so that malicious clients cannot move "
+        'it far (docs/defences.md). It looks at single updates, so it needs secure = "none"; every client counts the '
+        "same. Signs need none: the majority vote of fl-sign is its defence.",
+    )
+    defence_attackers: Rate = Field(
+        Fraction(1, 5),
+        gt=0,
+        lt=1,
+        description="For defence: share of a cohort that is taken to be malicious, rounded up to whole clients (f of "
+        "n). More costs accuracy and needs larger cohorts.",
+    )
+    defence_bound: float | None = Field(
+        None,
+        gt=0,
+        description='For defence = "norm-bound": longest update (L2 norm); longer ones are scaled down. Not set: the '
+        "median of the norms of each round.",
     )
     threshold: Rate | None = Field(
         None,

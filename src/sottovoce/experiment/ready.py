@@ -6,19 +6,22 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from sottovoce.core.errors import InputError
 from sottovoce.core.vectors import Vector
-from sottovoce.experiment.measure import coordinate_importance, measured_clip_norm
+from sottovoce.experiment.defence import make_defence
+from sottovoce.experiment.measure import coordinate_importance, measured_clip_norm, public_records
 from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.protection import Protection
 from sottovoce.federation.aggregate import Aggregator, Direct
 from sottovoce.federation.client import setup_message
-from sottovoce.federation.coding import Coding
+from sottovoce.federation.coding import Clear, Coding
 from sottovoce.federation.engine import Engine, Enrolment, Evaluator, drive
 from sottovoce.federation.guard import EnergyGuard
 from sottovoce.federation.leaving import Leaving
 from sottovoce.federation.local import LocalEngine
 from sottovoce.federation.malicious import Malicious
 from sottovoce.federation.optimise import ServerStep
+from sottovoce.federation.robust import Reference, Robust
 from sottovoce.federation.round import Account, Server
 from sottovoce.federation.secure import Registry, Secure, Standing
 from sottovoce.federation.vote import VOTE, Election, Vote, hold_vote
@@ -87,7 +90,8 @@ def make_ready(protection: Protection, evaluator: Evaluator) -> Ready:
     policy = protection.policy(bound, protection.plan)
     keys = parts.experiment.server.model_dump(exclude={"guard", "guard_bound", "guard_width"})
     step = ServerStep(**keys, rounds=parts.experiment.experiment.rounds)
-    return _put_together(protection, parts.scheme, bound, protection.plan, policy, step)
+    reference = _reference(parts, bound, evaluator)
+    return _put_together(protection, parts.scheme, bound, protection.plan, policy, step, reference)
 
 
 def elect(ready: Ready, engine: Engine, account: Account) -> Ready:
@@ -134,6 +138,7 @@ def _put_together(
     plan: PrivacyPlan | None,
     policy: Policy | None,
     step: ServerStep,
+    reference: Reference | None = None,
 ) -> Ready:
     """Return a federation for a bound scheme; `told` is the same before its binding, as clients have it."""
     parts = protection.parts
@@ -142,7 +147,7 @@ def _put_together(
     server = Server(
         bound,
         parts.cohort,
-        _aggregator(protection, coding, policy, plan, setup),
+        _aggregator(protection, coding, policy, plan, setup, reference),
         parts.seeds.server,
         step,
         plan,
@@ -161,9 +166,34 @@ def _guard(parts: Parts) -> EnergyGuard | None:
     return EnergyGuard(bound, table.guard_width)
 
 
+def _reference(parts: Parts, bound: Scheme, evaluator: Evaluator) -> Reference | None:
+    """Return what makes the server's own message in a round, from all public records; None if no defence asks."""
+    defence = make_defence(parts.experiment.aggregation)
+    if defence is None or not defence.needs_reference:
+        return None
+    records = public_records(parts)
+
+    def message(round_: int, down: bytes) -> Vector:
+        task = bound.receive(down, {})
+        return evaluator.public_message(bound, task.params, task.seed, records, round_)
+
+    return message
+
+
 def _aggregator(
-    protection: Protection, coding: Coding, policy: Policy | None, plan: PrivacyPlan | None, setup: bytes
+    protection: Protection,
+    coding: Coding,
+    policy: Policy | None,
+    plan: PrivacyPlan | None,
+    setup: bytes,
+    reference: Reference | None,
 ) -> Aggregator:
+    table, cohort = protection.parts.experiment.aggregation, protection.parts.cohort
+    defence = make_defence(table)
+    if defence is not None:
+        if not isinstance(coding, Clear):  # the tables refuse it before; without a word it would be no defence
+            raise InputError(f"{defence.name} cannot judge updates that the server does not see")
+        return Robust(coding, protection.fewest(plan), defence, table.defence_attackers, cohort.expected, reference)
     if policy is None:
         return Direct(coding, protection.fewest(plan))
     registry = Registry(protection.parts.seeds, protection.parts.cohort.clients)

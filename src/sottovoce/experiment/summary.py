@@ -62,6 +62,7 @@ def summarise(parts: Parts, ready: Ready, records: list[Record], costs: Costs, *
         "clients": parts.cohort.clients,
         "expected_cohort": parts.cohort.expected,
         "weighting": "records" if parts.weighted else "equal",
+        "defence": None if experiment.aggregation.defence == "none" else experiment.aggregation.defence,
         "aborted_rounds": sum("aborted" in record for record in records),
         "stopped_early": len(records) < experiment.experiment.rounds,
     }

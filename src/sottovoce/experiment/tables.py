@@ -254,13 +254,14 @@ class SchemeTable(Table):
     public: str | None = Field(
         None,
         description="Data set of public records, for schemes that choose their coordinates once (fl-top, fl-top-bis) "
-        'and for [privacy] clipping = "public". Not set: some training records are set aside, which a private run '
-        "refuses.",
+        'for [privacy] clipping = "public" and for [aggregation] defence = "fltrust". Not set: some training records '
+        "are set aside, which a private run refuses.",
     )
     public_samples: int = Field(
         10,
         ge=1,
-        description="Number of public records that are used. Data with rare classes needs more (356 for diabetes130).",
+        description="Number of public records that are used. Data with rare classes needs more (356 for diabetes130), "
+        'and so does defence = "fltrust" (100 in its paper).',
     )
     public_batch: int | None = Field(
         None,

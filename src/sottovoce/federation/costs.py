@@ -12,6 +12,7 @@ import numpy as np
 
 from sottovoce.federation.aggregate import Direct
 from sottovoce.federation.coding import Terms
+from sottovoce.federation.robust import Robust
 from sottovoce.federation.round import Server
 from sottovoce.federation.secure import Secure, Standing, announce
 from sottovoce.schemes.base import State
@@ -74,7 +75,7 @@ def costs_of(server: Server, state: State) -> Costs:
     if isinstance(aggregator, Secure):
         session = aggregator.session(1, cohort)
         return Costs(expected, round_sizes(session, down + len(announce(session, b""))))
-    if isinstance(aggregator, Direct):
+    if isinstance(aggregator, Direct | Robust):
         return Costs(expected, {"train": Sizes(aggregator.coding.fold.payload_size, down)})
     raise TypeError(f"the costs of a {type(aggregator).__name__} are not known")
 

@@ -143,6 +143,12 @@ class Evaluator(Protocol):
         """Return the norms of the messages that these clients would send; not private. Pairs as in `public_norms`."""
         ...
 
+    def public_message(
+        self, scheme: Scheme, params: Vector, seed: int, records: NDArray[np.int64], round_: int
+    ) -> Vector:
+        """Return the message that a client with these public records would send in a round, trained from `params`."""
+        ...
+
     def client_accuracies(self, params: Vector, clients: list[int], personal_steps: int = 0) -> list[float]:
         """Return each client's accuracy on the records that it kept out; NaN for one that kept none out. Not private.
 

@@ -109,6 +109,13 @@ class LocalEngine:
         """Return the norms of the messages that these clients would send; not private. Pairs as in `public_norms`."""
         return self._norms("client_norms", scheme, params, clients, seeds)
 
+    def public_message(
+        self, scheme: Scheme, params: Vector, seed: int, records: NDArray[np.int64], round_: int
+    ) -> Vector:
+        """Return the message that a client with these public records would send in a round."""
+        message: Vector = self._calls([("public_message", (scheme, params, seed, records, round_))])[0]
+        return message
+
     def client_accuracies(self, params: Vector, clients: list[int], personal_steps: int = 0) -> list[float]:
         """Return each client's accuracy on what it kept out, of the model or of its personal one; not private."""
         parts = self._calls(

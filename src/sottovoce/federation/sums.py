@@ -19,7 +19,7 @@ from sottovoce.core.errors import RunError
 from sottovoce.core.vectors import Vector
 from sottovoce.schemes.packed_signs import Tally
 
-__all__ = ["FloatSum", "Fold", "SignSum", "WordSum"]
+__all__ = ["FloatSum", "Fold", "SignSum", "WordSum", "mean", "read_floats"]
 
 LARGEST = 4096.0  # a client value beyond this is a diverged client, not an update
 
@@ -72,10 +72,7 @@ class FloatSum:
 
     def add(self, accumulator: NDArray[np.int64], payload: bytes) -> None:
         """Add one float32 message."""
-        values = wire.unpack_floats(payload, length=self.length)
-        if not _largest(values) <= LARGEST:
-            raise RunError(f"the update has values that are not finite or exceed {LARGEST:g}")
-        _add_on_grid(accumulator, values, np.float64(2.0**self.fraction_bits))
+        _add_on_grid(accumulator, read_floats(payload, self.length), np.float64(2.0**self.fraction_bits))
 
     def merge(self, accumulator: NDArray[np.int64], other: NDArray[np.int64]) -> None:
         """Add another accumulator."""
@@ -141,6 +138,14 @@ class WordSum:
     def total(self, accumulator: NDArray[np.uint32]) -> NDArray[np.uint32]:
         """Return the sum modulo 2^bits."""
         return accumulator & np.uint32((1 << self.bits) - 1)
+
+
+def read_floats(payload: bytes, length: int) -> Vector:
+    """Return the values of a float32 message, or raise if no update can have them; a view of the payload."""
+    values = wire.unpack_floats(payload, length=length)
+    if not _largest(values) <= LARGEST:
+        raise RunError(f"the update has values that are not finite or exceed {LARGEST:g}")
+    return values
 
 
 def mean(total: NDArray[Any], expected: float) -> Vector:

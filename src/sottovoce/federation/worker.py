@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -129,6 +129,13 @@ class Worker:
         rngs = [self._seeds.client(client).get(Purpose.BATCH, 0, number) for number, client in clients.items()]
         return self._norms(scheme, params, seed, owned, rngs)
 
+    def public_message(
+        self, scheme: Scheme, params: Vector, seed: int, records: NDArray[np.int64], round_: int
+    ) -> Vector:
+        """Return the message that a client with these public records would send in a round."""
+        shard = Shard(self._arrays["x_public"][records], self._arrays["y_public"][records])
+        return next(self._messages(scheme, params, seed, [shard], [self._seeds.server.get(Purpose.PUBLIC, 4, round_)]))
+
     def client_accuracies(self, params: Vector, clients: list[int], personal_steps: int) -> list[float]:
         """Return each client's accuracy on what it kept out, after so many steps on what it trains with; not private.
 
@@ -147,9 +154,14 @@ class Worker:
     def _norms(
         self, scheme: Scheme, params: Vector, seed: int, owned: list[Shard], rngs: list[np.random.Generator]
     ) -> list[float]:
-        updates = self._trainer.updates(params, owned, rngs, scheme.trainable(seed))
-        messages = (scheme.encode(update, seed, rng) for update, rng in zip(updates, rngs, strict=True))
+        messages = self._messages(scheme, params, seed, owned, rngs)
         return [float(np.linalg.norm(message.astype(np.float64))) for message in messages]
+
+    def _messages(
+        self, scheme: Scheme, params: Vector, seed: int, owned: list[Shard], rngs: list[np.random.Generator]
+    ) -> Iterator[Vector]:
+        updates = self._trainer.updates(params, owned, rngs, scheme.trainable(seed))
+        return (scheme.encode(update, seed, rng) for update, rng in zip(updates, rngs, strict=True))
 
     def _add(self, round_: int, fold: Fold, payload: bytes) -> None:
         if round_ not in self._sums:

@@ -137,6 +137,10 @@ class Hand:
 
     client_norms = public_norms
 
+    def public_message(self, scheme: Any, params: Any, seed: int, records: Any, round_: int) -> Any:
+        """Return the message that a client with these public records would send."""
+        return self._worker.public_message(scheme, params, seed, records, round_)
+
     def client_accuracies(self, params: Any, clients: list[int], personal_steps: int = 0) -> list[float]:
         """Return each client's accuracy on what it kept out."""
         return self._worker.client_accuracies(params, clients, personal_steps)

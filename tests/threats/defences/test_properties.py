@@ -218,7 +218,7 @@ def test_too_few_updates_are_refused(name: str, malicious: int) -> None:
     updates = np.ones((needed, 3), np.float32)
 
     assert np.allclose(defence.estimate(updates, malicious, reference), 1)
-    with pytest.raises(InputError, match=f"{name} needs {needed} finite updates to stand {malicious} malicious ones"):
+    with pytest.raises(InputError, match=f"{name} needs {needed} finite updates to stand {malicious} malicious"):
         defence.estimate(updates[1:], malicious, reference)
     updates[0] = np.nan
     with pytest.raises(InputError, match=f"got {needed - 1}"):

@@ -52,7 +52,7 @@ class Defence(ABC):
         needed = self.fewest(malicious)
         if len(rows) < needed:
             raise InputError(
-                f"{self.name} needs {needed} finite updates to stand {malicious} malicious ones, got {len(rows)}"
+                f"{self.name} needs {needed} finite updates to stand {malicious} malicious, got {len(rows)}"
             )
         return self.combine(updates, rows, malicious, reference)
 

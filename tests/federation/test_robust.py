@@ -125,6 +125,8 @@ def test_what_cannot_be_an_update_is_its_clients_failure_and_leaves_no_trace(val
     assert total.values is not None
     assert without.values is not None
     assert np.array_equal(total.values, without.values)
+    others = make("multi-krum").estimate(np.stack([honest(client) for client in range(25) if client not in (0, 7)]), 5)
+    assert np.array_equal((total.values / 25).astype(np.float32), others)
 
 
 def test_those_who_are_missing_may_all_be_honest() -> None:

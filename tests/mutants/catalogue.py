@@ -6,17 +6,28 @@ mutant must follow the code.
 
 from __future__ import annotations
 
-from tests.mutants import federation, fronts, lying_server, privacy, report, secagg, threats, tuning
+from tests.mutants import (
+    defences,
+    federation,
+    fronts,
+    lying_server,
+    privacy,
+    report,
+    secagg,
+    threats,
+    tuning,
+)
 
 __all__ = ["MUTANTS"]
 
 MUTANTS = (
-    *secagg.MUTANTS,
-    *lying_server.MUTANTS,
-    *privacy.MUTANTS,
+    *defences.MUTANTS,
     *federation.MUTANTS,
     *fronts.MUTANTS,
-    *threats.MUTANTS,
+    *lying_server.MUTANTS,
+    *privacy.MUTANTS,
     *report.MUTANTS,
+    *secagg.MUTANTS,
+    *threats.MUTANTS,
     *tuning.MUTANTS,
 )

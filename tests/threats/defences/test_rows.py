@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sottovoce.threats.defences import rows as kernels
+from sottovoce.threats.defences import spread
 
 
 @given(st.integers(1, 30), st.integers(1, 80), st.integers(0, 10**6))
@@ -54,3 +55,22 @@ def test_a_row_with_one_bad_value_is_not_finite(value: float, place: int) -> Non
     updates[1, place] = value
 
     assert kernels.finite_rows(updates).tolist() == [0, 2]
+
+
+def test_the_number_of_threads_changes_no_bit_of_a_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here, because a float32 estimate would hide the last bits of these float64 sums."""
+    rng = np.random.default_rng(2)
+    updates, other = rng.standard_normal((9, 150_001), dtype=np.float32), rng.standard_normal(150_001, dtype=np.float32)
+    rows, found = np.arange(9), set()
+    for threads in (1, 2, 5):
+        monkeypatch.setattr(spread, "threads", lambda threads=threads: threads)
+        sums = (
+            kernels.pairwise(updates, rows),
+            kernels.squared_distances(updates, rows, other.astype(np.float64)),
+            kernels.products(updates, rows),
+            kernels.products(updates, rows, other),
+            kernels.weighted_sum(updates, rows, np.full(9, 0.1)),
+        )
+        found.add(b"".join(each.tobytes() for each in sums))
+
+    assert len(found) == 1

@@ -26,8 +26,8 @@ from sottovoce.data import (
     partition,
 )
 from sottovoce.experiment.config import Experiment
-from sottovoce.experiment.fronts import load_public, make_network, threads
 from sottovoce.experiment.defence import check_defended_cohort
+from sottovoce.experiment.fronts import load_public, make_network, threads
 from sottovoce.experiment.given import NOTHING, Given
 from sottovoce.experiment.threat import ATTACKED, Threat, aim, beset
 from sottovoce.federation.cohort import Cohort

@@ -8,6 +8,7 @@ records, with and without the property, and trains a classifier on them, which t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
@@ -15,6 +16,7 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 from sottovoce.core.errors import InputError
 from sottovoce.core.vectors import Vector
@@ -96,12 +98,17 @@ def others_part(public: Public, rounds: Iterable[Seen]) -> Iterator[tuple[Seen, 
 
 
 def others_vote(public: Public, vote: Vector, seen: Seen) -> Vector:
-    """Return v - own / n: a vote v = sign(sum) hides the sum itself.
+    """Return what the others are expected to have added, given the vote v = sign(own + others), which hides the sum.
 
-    For two clients it is the other's expected vote up to a factor: a vote against one's own is certainly the other's; a
-    vote that agrees is the other's with probability 2/3, because a tie is a coin.
+    If the others' sum is normal around zero with standard deviation s, that is v s phi(z) / Phi(v z) with z = own / s,
+    phi and Phi the normal density and distribution: a vote against one's own tells much, one that agrees little. Each
+    of n - 1 others adds a vote of variance 1 and, in a private run, its share of the noise.
     """
-    return vote - seen.own / np.float32(public.cohort)
+    plan = public.plan
+    share = 0.0 if plan is None else plan.stddev() ** 2 / seen.terms.cohort
+    spread = math.sqrt((public.cohort - 1) * (1 + share))
+    z = seen.own.astype(np.float64) / spread
+    return np.asarray(vote * spread * np.exp(norm.logpdf(z) - norm.logcdf(vote * z)), np.float32)
 
 
 @dataclass(frozen=True)

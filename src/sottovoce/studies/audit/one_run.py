@@ -1,0 +1,151 @@
+"""Runs for the game of the outsider: with the real training of everybody else, or with others that stand still."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sottovoce.core.errors import InputError
+from sottovoce.core.streams import Seeds
+from sottovoce.experiment.parts import Parts
+from sottovoce.experiment.ready import Ready, elect
+from sottovoce.federation.engine import Engine, Enrolment, Reply, Request, drive
+from sottovoce.federation.leaving import Leaving
+from sottovoce.federation.local import LocalEngine
+from sottovoce.federation.round import server_round
+from sottovoce.studies.audit.canaries import Canaries, Canary
+from sottovoce.studies.audit.outsider import Outsider
+from sottovoce.studies.audit.stage import House
+from sottovoce.studies.audit.units import Units
+from sottovoce.threats.audit.sample import NoiseSample
+
+__all__ = ["Marked", "Start", "play_still", "play_training", "start_local"]
+
+Start = Callable[[Parts, Canaries], AbstractContextManager[Engine]]
+Told = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Marked:
+    """An engine some of whose clients are canaries."""
+
+    engine: Engine
+    canaries: frozenset[int]
+
+    def enrol(self, enrolment: Enrolment) -> None:
+        """Send every client the set-up message."""
+        self.engine.enrol(enrolment)
+
+    def send(self, request: Request) -> Reply:
+        """Deliver a request; the canaries of it behave as such, but not in a vote before round 1."""
+        marked = self.canaries.intersection(request.payloads) if request.round else frozenset()
+        return self.engine.send(request._replace(malicious=marked))
+
+    def close(self) -> None:
+        """Close the engine."""
+        self.engine.close()
+
+    def __enter__(self) -> Self:
+        self.engine.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.engine.__exit__(kind, error, trace)
+
+
+class _Account:
+    """An account that pays for everything: what an audit releases stays in it."""
+
+    def drawn(self, round_: int, commitment: str) -> None:
+        """Do nothing."""
+
+    def charge(self, round_: int) -> None:
+        """Do nothing."""
+
+
+@contextmanager
+def start_local(parts: Parts, canaries: Canaries) -> Iterator[Engine]:
+    """Start the engine of the experiment, with canaries among its clients."""
+    experiment = parts.experiment
+    blueprint = replace(parts.blueprint(), behaviour=canaries)
+    with LocalEngine(blueprint, parts.arrays(), experiment.engine.workers or None) as local:
+        yield Leaving(local, experiment.make_dropout(), parts.seeds.world)
+
+
+def play_training(
+    parts: Parts, ready: Ready, canaries: dict[int, Canary], present: NDArray[np.bool_], start: Start, tell: Told
+) -> NDArray[np.float64]:
+    """Play a whole run in which everybody but the canaries trains; return the canaries' scores."""
+    plan = ready.plan
+    if plan is None:
+        raise InputError("a run that is not private has no epsilon to audit")
+    units = Units(plan)
+    outsider = Outsider(units, plan.rounds)
+    scores = np.zeros(len(canaries))
+    behaviour = _behaviour(canaries, present)
+    with start(parts, behaviour) as inner:
+        engine = Marked(inner, frozenset(canaries))
+        account = _Account()
+        ready = elect(ready, engine, account)
+        ready.enrol(engine)
+        # Canaries are noise to the model: a round that breaks it is thrown away, and the run goes on.
+        server = replace(ready.server.with_account(account), goes_on=True)
+        state = server.init(parts.start)
+        for round_ in range(1, plan.rounds + 1):
+            clip_norm = float(state["clip_norm"])
+            result = drive(engine, server_round(server, state, round_))
+            state = result.state
+            if result.total.values is not None:
+                scores += outsider.increment(canaries, units.of_release(result.total.values, clip_norm))
+            tell(round_, plan.rounds)
+    return scores
+
+
+def play_still(
+    house: House,
+    ready: Ready,
+    canaries: dict[int, Canary],
+    present: NDArray[np.bool_],
+    seeds: Seeds,
+    rounds: int,
+    noise: NoiseSample,
+    tell: Told,
+) -> NDArray[np.float64]:
+    """Play the rounds of a run in which nobody but the canaries says anything; return the canaries' scores.
+
+    Cohorts are drawn by the server's own sampler. `noise` takes in what was released beside the canaries.
+    """
+    units = Units(house.plan)
+    outsider = Outsider(units, rounds)
+    scores = np.zeros(len(canaries))
+    behaviour = _behaviour(canaries, present)
+    server = replace(ready.server, streams=seeds.server)
+    state = server.init(ready.protection.parts.start)
+    for round_ in range(1, rounds + 1):
+        cohort, drawn = server.draw(state, round_)
+        clip_norm = float(state["clip_norm"])
+        sight = house.play(seeds, round_, cohort, canaries=behaviour, clip_norm=clip_norm)
+        state = {**state, **drawn}
+        tell(round_, rounds)
+        if sight.total.values is None:
+            continue
+        state["clip_norm"] = np.array(sight.total.clip_norm, np.float32)
+        released = units.of_release(sight.total.values, clip_norm)
+        scores += outsider.increment(canaries, released)
+        if units.form == "floats":
+            loud = [canaries[client].place for client in behaviour.present.intersection(cohort)]
+            noise.add(np.delete(released, loud))
+    return scores
+
+
+def _behaviour(canaries: dict[int, Canary], present: NDArray[np.bool_]) -> Canaries:
+    there = [client for client, coin in zip(canaries, present, strict=True) if coin]
+    return Canaries(canaries, frozenset(there))

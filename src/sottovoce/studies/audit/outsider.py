@@ -1,0 +1,149 @@
+"""Play the one-run game of the outsider: many canaries, each in or out by a coin, drawn by the real sampler.
+
+The outsider sees every released sum and not who was sampled. Its score of a canary is the log-likelihood ratio of the
+sampled Gaussian over all rounds, x being the part of a sum that lies along the canary, R what it adds if it is drawn:
+
+    sum over rounds of ln(1 - q + q exp((x R - R^2 / 2) / V))
+
+The highest scores are said to be in, the lowest to be out. How many, is chosen beforehand, by a run that is drawn from
+the plan.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from sottovoce.core.errors import InputError
+from sottovoce.core.streams import Purpose, Seeds
+from sottovoce.studies.audit.canaries import BELOW, OVERSIZED, Canary
+from sottovoce.studies.audit.units import Units
+from sottovoce.threats.audit.finding import Finding
+from sottovoce.threats.audit.one_run import correct_guesses, epsilon_from_guesses, guess_tail
+
+__all__ = ["Outsider", "canaries_of", "coins"]
+
+_SIMULATED = 3  # runs drawn from the plan, to choose the number of guesses
+_SIGNS = 50_000_000  # signs of dense canaries: each is as long as a message
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass
+class Outsider:
+    """The scores of canaries over one or more runs, each with coins of its own."""
+
+    units: Units
+    rounds: int
+    scores: list[NDArray[np.float64]] = field(default_factory=list)
+    present: list[NDArray[np.bool_]] = field(default_factory=list)
+
+    kinds: dict[str, int] = field(default_factory=dict)
+
+    def take(self, scores: NDArray[np.float64], present: NDArray[np.bool_], kind: str) -> None:
+        """Take in one run."""
+        self.scores.append(scores)
+        self.present.append(present)
+        self.kinds[kind] = self.kinds.get(kind, 0) + scores.size
+
+    @property
+    def played(self) -> str:
+        """Return what was played, in words."""
+        return " and ".join(f"{count} canaries {kind}" for kind, count in self.kinds.items())
+
+    def increment(self, canaries: Mapping[int, Canary], released: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what one released sum adds to each canary's score."""
+        length = self.units.plan.request.length
+        values = released[:length]
+        along = np.array([canary.project(values) for canary in canaries.values()])
+        return self._likelihood(along)
+
+    @property
+    def canaries(self) -> int:
+        """Count the canaries of all runs."""
+        return sum(scores.size for scores in self.scores)
+
+    def guesses(self, delta: float, alpha: float, rng: Generator) -> int:
+        """Return how many canaries to call "in", and as many "out": what promises most by the plan.
+
+        Where the plan promises nothing at all, what would show most with less noise: a half of it, or none.
+        """
+        count = self.canaries
+        candidates = sorted({max(1, int(count / 2 * share)) for share in np.geomspace(0.01, 1, 16)}, reverse=True)
+        promised = np.zeros(len(candidates))
+        for noise in [1.0] * _SIMULATED + [0.5, 0.05]:
+            if noise < 1 and promised.any():
+                break
+            scores, present = self._simulated(count, noise, rng)
+            promised += [
+                epsilon_from_guesses(count, 2 * each, correct_guesses(scores, present, each), delta=delta, alpha=alpha)
+                for each in candidates
+            ]
+        return candidates[int(np.argmax(promised))]
+
+    def finding(self, name: str, claimed: float, delta: float, alpha: float, seed: int) -> tuple[float, Finding]:
+        """Return the lower bound of epsilon at confidence 1 - alpha, and the test of the claim."""
+        each = self.guesses(delta, alpha, Seeds(seed).adversary.get(Purpose.SETUP))
+        right = correct_guesses(np.concatenate(self.scores), np.concatenate(self.present), each)
+        bound = epsilon_from_guesses(self.canaries, 2 * each, right, delta=delta, alpha=alpha)
+        p_value = 1.0 if math.isinf(claimed) else guess_tail(self.canaries, 2 * each, right, claimed, delta)
+        sentence = (
+            f"{right} of {2 * each} guesses about {self.canaries} canaries were right, and with epsilon {claimed:.4g} "
+            f"that has probability {p_value:.2g} at most"
+        )
+        return bound, Finding(name, float(right), p_value, sentence)
+
+    def _simulated(self, count: int, noise: float, rng: Generator) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return scores and coins as the plan has them, with so much of its noise."""
+        present = rng.random(count) < 0.5
+        scores = np.zeros(count)
+        rate, radius = self.units.plan.request.sample_rate, self.units.update_radius
+        for _ in range(self.rounds):
+            there = present & (rng.random(count) < rate)
+            stddev = noise * math.sqrt(self.units.variance)
+            scores += self._likelihood(there * radius + stddev * rng.standard_normal(count))
+        return scores, present
+
+    def _likelihood(self, along: NDArray[np.float64]) -> NDArray[np.float64]:
+        rate, radius = self.units.plan.request.sample_rate, self.units.update_radius
+        ratio = (along * radius - radius * radius / 2) / self.units.variance
+        if rate == 1:
+            return ratio
+        return np.logaddexp(math.log1p(-rate), math.log(rate) + ratio)
+
+
+def canaries_of(units: Units, clients: int, wanted: int | None, *, half: bool = False) -> dict[int, Canary]:
+    """Return canaries that do not disturb each other, spread over the clients: each has a coordinate of its own.
+
+    Signs have no coordinate of their own; random ones hardly disturb each other. Under adaptive clipping half of the
+    canaries are above the clip norm and half below, so that it stays where it is. With `half`, at most half of the
+    clients are canaries, so that others can train.
+    """
+    length = units.plan.request.length
+    most = min(clients, length if units.form == "floats" else max(2, _SIGNS // length))
+    count = most if wanted is None else wanted
+    if not 2 <= count <= most:
+        raise InputError(f"canaries must be from 2 to {most} with {clients} clients and {length} values, got {count}")
+    if half:
+        count = min(count, max(2, clients // 2))
+    numbers = np.linspace(0, clients - 1, count).round().astype(int).tolist()
+    places = np.linspace(0, length - 1, count).round().astype(int).tolist() if units.form == "floats" else range(count)
+    adaptive = units.plan.adaptive is not None
+    return {
+        number: Canary(
+            int(place),
+            "signs" if units.form == "signs" else "dirac",
+            BELOW if index % 2 and adaptive else OVERSIZED,
+        )
+        for index, (number, place) in enumerate(zip(numbers, places, strict=True))
+    }
+
+
+def coins(canaries: Mapping[int, Canary], rng: Generator) -> NDArray[np.bool_]:
+    """Flip a fair coin for each canary."""
+    return rng.random(len(canaries)) < 0.5

@@ -1,0 +1,150 @@
+"""Check what a run folder says of its own privacy: each release charged, and to the plan that its config solves to.
+
+These checks have no chance in them. What they compute of the cohorts that were drawn stays here: an audit may be
+published, and the size of a cohort may not.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sottovoce.core.errors import InputError, RunError
+from sottovoce.experiment.config import Experiment, load
+from sottovoce.experiment.folder import read_rounds, read_summary
+from sottovoce.experiment.records import OPERATOR_ONLY
+from sottovoce.federation.round import draws_commitment
+from sottovoce.federation.vote import VOTE
+from sottovoce.privacy import PrivacyPlan
+from sottovoce.privacy.ledger import verify
+from sottovoce.studies.audit.verdict import FALSE_ALARM
+from sottovoce.threats.audit.finding import Finding, checked
+
+__all__ = ["check_folder", "read_experiment"]
+
+_ROUNDED = 1e-3  # of an epsilon: another version of the accountant may differ by as much
+
+
+def read_experiment(run: Path) -> Experiment:
+    """Return the experiment of a run folder, if its config names all of its parts."""
+    config = run / "config.toml"
+    if not config.is_file():
+        raise InputError(f"{run} holds no run: it has no config.toml")
+    try:
+        given = json.loads((run / "environment.json").read_text(encoding="utf-8")).get("given", [])
+    except (OSError, ValueError, AttributeError) as error:
+        raise RunError(f"{run / 'environment.json'} is damaged: {error}") from None
+    if given:
+        raise InputError(
+            f"these parts of {run} were given as Python objects, which a run folder does not hold: {', '.join(given)}; "
+            "audit an experiment file with the same [privacy], [cohort] and [scheme] in its place"
+        )
+    return load(config)
+
+
+def check_folder(run: Path, plan: PrivacyPlan) -> list[Finding]:
+    """Return the checks of a folder's records against the plan that its config solves to."""
+    rounds, summary = read_rounds(run), read_summary(run)
+    chain = verify(run / "ledger.jsonl")
+    entries = _entries(run / "ledger.jsonl")
+    opened = entries[0] if entries else {}
+    told = {int(record["round"]) for record in rounds if "aborted" not in record}
+    told |= {VOTE} if plan.request.spent and told else set()
+    missing = sorted(told.difference(chain.charged))
+    leaked = sorted({key for record in rounds for key in OPERATOR_ONLY if key in record})
+    found = [
+        checked("ledger chain", chain.problem is None, f"the ledger does not hold: {chain.problem}"),
+        checked(
+            "ledger plan",
+            opened.get("digest") == plan.digest() and opened.get("limit") == plan.rounds,
+            "the ledger is that of another plan than the one that config.toml solves to",
+        ),
+        checked(
+            "rounds charged",
+            not missing,
+            f"{len(missing)} rounds were released and never charged, the first of them round {missing[0]}"
+            if missing
+            else "",
+        ),
+        checked(
+            "charges within the budget",
+            len({round_ for round_ in chain.charged if round_ > 0}) <= plan.rounds,
+            f"more than {plan.rounds} rounds were charged, which is what the budget affords",
+        ),
+        checked(
+            "secrets of cohorts",
+            not leaked,
+            f"rounds.jsonl may be published and tells {', '.join(leaked)}, from which cohorts can be computed",
+        ),
+        _epsilons(rounds, summary, plan, chain.charged),
+    ]
+    return [*found, *_draws(run, plan, entries)]
+
+
+def _epsilons(
+    rounds: list[dict[str, Any]], summary: dict[str, Any] | None, plan: PrivacyPlan, charged: list[int]
+) -> Finding:
+    """Check that no epsilon that was written down is below what the plan says."""
+    low: list[str] = []
+    for record in rounds:
+        spent = len({round_ for round_ in charged if 0 < round_ <= record["round"]})
+        if _below(record.get("epsilon"), plan.epsilon_after(min(spent, plan.rounds))):
+            low.append(f"round {record['round']}")
+    if summary is not None:
+        spent = len({round_ for round_ in charged if round_ > 0})
+        real = {"epsilon": plan.epsilon_after(min(spent, plan.rounds)), "epsilon_server": plan.epsilon_server}
+        low += [f"{key} of the summary" for key, value in real.items() if _below(summary.get(key), value)]
+        if summary.get("noise_multiplier") is not None and _below(plan.noise_multiplier, summary["noise_multiplier"]):
+            low.append("noise_multiplier of the summary")
+    first = low[0] if low else ""
+    return checked("epsilons told", not low, f"{len(low)} figures promise more than the plan does: {first}")
+
+
+def _below(told: Any, real: float) -> bool:
+    """Tell whether a figure promises less than it really is; null promises nothing."""
+    if told is None:
+        return False
+    return math.isinf(real) or float(told) < real * (1 - _ROUNDED)
+
+
+def _draws(run: Path, plan: PrivacyPlan, entries: list[dict[str, Any]]) -> list[Finding]:
+    """Check how often clients were drawn: as the ledger has bound it, and no oftener than coins of that rate give."""
+    path = run / "checkpoint" / "state.npz"
+    if not path.is_file():
+        return []
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            state = {name: arrays[name] for name in ("draws", "draws_salt")}
+            round_ = int(arrays["round"])
+    except (OSError, ValueError, KeyError) as error:
+        raise RunError(f"{path} is damaged: {error}") from None
+    bound = [entry.get("commitment") for entry in entries if entry.get("kind") == "draws" and entry["round"] == round_]
+    total, trials = int(state["draws"].sum()), plan.request.clients * round_
+    if plan.request.sampling == "fixed":
+        plausible = total == plan.request.cohort_size * round_
+    else:
+        from scipy.stats import binom
+
+        rate = plan.request.sample_rate
+        plausible = min(binom.cdf(total, trials, rate), binom.sf(total - 1, trials, rate)) > FALSE_ALARM / 100
+    return [
+        checked(
+            "draws bound",
+            bool(bound) and bound[-1] == draws_commitment(state),
+            "the checkpoint counts other draws than the ledger has bound",
+        ),
+        checked("draws of the run", plausible, "clients were drawn at another rate than the plan is charged for"),
+    ]
+
+
+def _entries(path: Path) -> list[dict[str, Any]]:
+    try:
+        lines = path.read_bytes().split(b"\n")[:-1]
+        entries = [json.loads(line) for line in lines]
+    except (OSError, ValueError):
+        return []
+    return [entry for entry in entries if isinstance(entry, dict)]

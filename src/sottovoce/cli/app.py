@@ -18,6 +18,7 @@ import typer
 
 from sottovoce.cli import (
     attacks,
+    audit,
     data,
     explain,
     export,
@@ -76,6 +77,7 @@ app.command("sweep", epilog=sweep.EXAMPLE)(sweep.sweep)
 app.command("tune", epilog=tune.EXAMPLE)(tune.tune)
 app.command("plan", epilog=plan.EXAMPLE)(plan.plan)
 app.command("privacy", epilog=privacy.EXAMPLE)(privacy.privacy)
+app.command("audit", epilog=audit.EXAMPLE)(audit.audit)
 app.command("report", epilog=report.EXAMPLE)(report.report)
 app.command("predict", epilog=predict.EXAMPLE)(predict.predict)
 app.command("export", epilog=export.EXAMPLE)(export.export)

@@ -6,21 +6,12 @@ mutant must follow the code.
 
 from __future__ import annotations
 
-from tests.mutants import (
-    defences,
-    federation,
-    fronts,
-    lying_server,
-    privacy,
-    report,
-    secagg,
-    threats,
-    tuning,
-)
+from tests.mutants import audit, defences, federation, fronts, lying_server, privacy, report, secagg, threats, tuning
 
 __all__ = ["MUTANTS"]
 
 MUTANTS = (
+    *audit.MUTANTS,
     *defences.MUTANTS,
     *federation.MUTANTS,
     *fronts.MUTANTS,

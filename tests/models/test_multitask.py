@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 
 from sottovoce.core.errors import InputError
 from sottovoce.models import LocalTraining, Network, Shard, make_trainer, network
@@ -47,6 +50,20 @@ def test_the_classifier_of_the_property_learns_and_the_model_with_it() -> None:
         params = params + active.update(params, shard, has)
 
     assert ((active.guess(params, shard.x) > 0) == has).mean() > 0.9
+
+
+def test_the_loss_is_the_weighted_mean_of_both_tasks() -> None:
+    net = network("mlp", (6,), 2, hidden=5)
+    params, (shard, has) = net.initialise(RNG), records()
+    head = torch.from_numpy(RNG.standard_normal((6, 1)).astype(np.float32))
+    updates = {}
+    for weight in (0.0, 0.3, 1.0):
+        active = MultiTask(net, replace(TRAINING, local_steps=1), weight)
+        active.head = head.clone()
+        updates[weight] = active.update(params, shard, has)
+
+    np.testing.assert_allclose(updates[0.3], 0.7 * updates[0.0] + 0.3 * updates[1.0], atol=1e-6)
+    assert np.abs(updates[1.0]).max() > 1e-3
 
 
 def test_what_may_not_move_stays() -> None:

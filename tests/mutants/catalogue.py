@@ -6,7 +6,19 @@ mutant must follow the code.
 
 from __future__ import annotations
 
-from tests.mutants import audit, defences, federation, fronts, lying_server, privacy, report, secagg, threats, tuning
+from tests.mutants import (
+    audit,
+    defences,
+    federation,
+    fronts,
+    inference,
+    lying_server,
+    privacy,
+    report,
+    secagg,
+    threats,
+    tuning,
+)
 
 __all__ = ["MUTANTS"]
 
@@ -15,6 +27,7 @@ MUTANTS = (
     *defences.MUTANTS,
     *federation.MUTANTS,
     *fronts.MUTANTS,
+    *inference.MUTANTS,
     *lying_server.MUTANTS,
     *privacy.MUTANTS,
     *report.MUTANTS,

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from sottovoce.core.errors import InputError
+from sottovoce.core.streams import Purpose
 from sottovoce.core.vectors import Vector
 from sottovoce.federation.coding import Terms
 from sottovoce.models import Shard, make_trainer
@@ -154,6 +156,42 @@ def test_an_emulated_round_is_what_the_same_records_would_have_given(scheme: str
     assert len(np.unique(made)) == 2, "a vote with the insider's +1 in it is +1, or a tie that was lost"
     assert (made[update > 0] > 0).all()
     assert 0.2 < (made[update < 0] < 0).mean() < 0.8, "ties are coins"
+
+
+def test_noise_of_an_emulated_round_is_drawn_anew_and_is_nobodys() -> None:
+    ready = prepare(tables(privacy=PRIVACY), people())
+    public = public_of(ready)
+    attacker, start = attack()
+    private = replace(attacker, public=public)
+    terms = Terms(2, 0.01)
+    seen = Seen(1, terms, start, np.zeros(start.size, np.float32), start)
+
+    class Same:
+        """A generator of equal batches whose keys differ."""
+
+        def __init__(self, keys: bytes) -> None:
+            self.keys = keys
+
+        def choice(self, places: np.ndarray, count: int, replace: bool) -> np.ndarray:
+            return places[:count]
+
+        def permutation(self, values: Any) -> Any:
+            return np.arange(values) if isinstance(values, int) else values
+
+        def bytes(self, size: int) -> bytes:
+            return self.keys[:size]
+
+    one, again, other = (private.emulate(seen, True, Same(key * 32)) for key in (b"a", b"a", b"b"))  # type: ignore[arg-type]
+    victim = ready.protection.parts.seeds.client(1).key(Purpose.NOISE, 1)
+
+    assert np.array_equal(one, again)
+    assert not np.array_equal(one, other)
+    assert not np.array_equal(one, private.emulate(seen, True, Same(victim)))  # type: ignore[arg-type]
+
+
+def test_the_attacker_learns_from_its_own_records_alone() -> None:
+    """Tall people of a small sample differ from others by chance: whoever learned from the victim's would tell them."""
+    assert infer_property(tables(experiment={"rounds": 60}), people(shift=0.0))["auc"] < 0.6
 
 
 # What cannot be attacked.

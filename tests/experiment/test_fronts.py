@@ -111,6 +111,20 @@ def test_a_private_run_behind_a_front_is_that_of_the_slow_engine(secure: str) ->
     assert not np.array_equal(by_hand.models[0], by_hand.models[2])
 
 
+@pytest.mark.parametrize("attack", ["gradient-ascent", "label-flip", "out-backdoor", "edge-case-backdoor"])
+@pytest.mark.parametrize("tables", [{}, {"model": GABOR, "scheme": HEAD}], ids=["scattering", "gabor"])
+def test_attackers_train_behind_the_same_front(attack: str, tables: dict[str, Any], tmp_path: Path) -> None:
+    honest = run(fronted(**tables, experiment={"rounds": 4}), tmp_path / "honest")
+    attacked = run(
+        fronted(**tables, experiment={"rounds": 4}, threat={"attack": attack, "fraction": 0.4}), tmp_path / "attacked"
+    )
+
+    assert attacked["accuracy_final"] is not None
+    one, other = (list(model_of(tmp_path / name).values())[-2] for name in ("honest", "attacked"))
+    assert not np.array_equal(one, other)
+    assert honest["failures"] == attacked["failures"] == 0
+
+
 def test_what_a_client_reads_in_the_set_up_are_the_features_that_workers_train_on() -> None:
     parts = gather(fronted())
     bound = parts.scheme.bind(parts.network.dim, seed=parts.seeds.public.seed, start=parts.start)

@@ -37,7 +37,9 @@ class ProjectionTable(Table):
         description="Of fourier: the distance over which records are alike. Not set: the root of the number of "
         "columns.",
     )
-    ngrams: int = Field(2, ge=1, le=8, description="Of hashed: the longest run of tokens that is counted.")
+    ngrams: int = Field(
+        1, ge=1, le=8, description="Of hashed: the longest run of tokens that is counted. More need more dims."
+    )
 
 
 class ModelTable(Table):

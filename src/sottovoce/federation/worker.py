@@ -22,7 +22,7 @@ from sottovoce.federation.secure import Registry
 from sottovoce.federation.shared import Arrays
 from sottovoce.federation.sums import Fold
 from sottovoce.federation.vote import Vote
-from sottovoce.models import LocalTraining, Model, Shard, make_trainer
+from sottovoce.models import LocalTraining, Model, Shard, Trainer, make_trainer
 from sottovoce.schemes.base import Scheme
 
 __all__ = ["Blueprint", "Outcome", "Worker"]
@@ -54,8 +54,7 @@ class Worker:
         self._plan = blueprint
         self._arrays = arrays
         self._seeds = Seeds(blueprint.seed)
-        # Records come as the front of the network has read them, if it has one.
-        self._trainer = make_trainer(blueprint.network.trained, blueprint.training, blueprint.trainer, blueprint.device)
+        self._trainer = self._trainer_for(blueprint.training)
         self._host: Host | None = None
         self._sums: dict[int, Any] = {}
 
@@ -146,7 +145,7 @@ class Worker:
         if not personal_steps:
             return list(map(float, local_accuracies(self._trainer, params, held_out, binary=binary)))
         training = replace(plan.training, local_steps=personal_steps)
-        trainer = make_trainer(plan.network.trained, training, plan.trainer, plan.device)
+        trainer = self._trainer_for(training)
         splits = [LocalSplit(self._shard(client), kept) for client, kept in zip(clients, held_out, strict=True)]
         rngs = [self._seeds.client(client).get(Purpose.BATCH) for client in clients]
         return list(map(float, personal_accuracies(trainer, params, splits, rngs, binary=binary).after))
@@ -181,8 +180,13 @@ class Worker:
         return Malice(
             plan.behaviour,
             self._hoarded,
-            lambda: make_trainer(plan.network, climbing, plan.trainer, plan.device),
+            lambda: self._trainer_for(climbing),
         )
+
+    def _trainer_for(self, training: LocalTraining) -> Trainer:
+        """Return a trainer of what trains: a front, if the network has one, has read the records here already."""
+        plan = self._plan
+        return make_trainer(plan.network.trained, training, plan.trainer, plan.device)
 
     def _hoarded(self, client: int) -> Shard:
         """Return what a client has when it is malicious: its records, as it labels them, and what it was given."""

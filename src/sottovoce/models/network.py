@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import InputError
 from sottovoce.core.validate import in_range
 from sottovoce.core.vectors import Layout, Vector
+from sottovoce.models.initial import glorot_uniform, orthogonal, uniform
+from sottovoce.models.windows import Padding, pads_of, windows
 
 __all__ = [
     "Conv1d",
@@ -39,7 +41,6 @@ __all__ = [
 
 Shape = tuple[int, ...]  # of one record, without the batch
 Tensors = dict[str, Shape]
-Padding = Literal["same", "valid"]
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,11 @@ class Conv2d:
     def output(self, shape: Shape) -> Shape:
         """Return the shape that comes out for the shape that goes in."""
         height, width, _ = _rank(self, shape, 3)
-        return (*(_windows(size, self.kernel, self.stride, self.padding) for size in (height, width)), self.filters)
+        return (*(windows(size, self.kernel, self.stride, self.padding) for size in (height, width)), self.filters)
 
     def pads(self, size: int) -> tuple[int, int]:
         """Return how many zeros stand before and after an axis of this size."""
-        return _pads(size, self.kernel, self.stride, self.padding)
+        return pads_of(size, self.kernel, self.stride, self.padding)
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class MaxPool:
     def output(self, shape: Shape) -> Shape:
         """Return the shape that comes out for the shape that goes in."""
         height, width, channels = _rank(self, shape, 3)
-        return (*(_windows(size, self.size, self.size, "valid") for size in (height, width)), channels)
+        return (*(windows(size, self.size, self.size, "valid") for size in (height, width)), channels)
 
 
 @dataclass(frozen=True)
@@ -184,11 +185,11 @@ class Conv1d:
     def output(self, shape: Shape) -> Shape:
         """Return the shape that comes out for the shape that goes in."""
         length, _ = _rank(self, shape, 2)
-        return (_windows(length, self.kernel, 1, self.padding), self.filters)
+        return (windows(length, self.kernel, 1, self.padding), self.filters)
 
     def pads(self, size: int) -> tuple[int, int]:
         """Return how many zeros stand before and after the sequence."""
-        return _pads(size, self.kernel, 1, self.padding)
+        return pads_of(size, self.kernel, 1, self.padding)
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,7 @@ class MaxPool1d:
     def output(self, shape: Shape) -> Shape:
         """Return the shape that comes out for the shape that goes in."""
         length, channels = _rank(self, shape, 2)
-        return (_windows(length, self.size, self.size, "valid"), channels)
+        return (windows(length, self.size, self.size, "valid"), channels)
 
 
 @dataclass(frozen=True)
@@ -305,11 +306,11 @@ class Network:
             index, tensor = name.split(".")
             layer = self.layers[int(index)]
             if tensor == "kernel":
-                view[...] = _glorot_uniform(view.shape, rng)
+                view[...] = glorot_uniform(view.shape, rng)
             elif tensor == "recurrent":
-                view[...] = _orthogonal(view.shape, rng)
+                view[...] = orthogonal(view.shape, rng)
             elif tensor == "embedding":
-                view[...] = _uniform(0.05, view.shape, rng)
+                view[...] = uniform(0.05, view.shape, rng)
             elif isinstance(layer, Lstm):
                 # A forget gate that starts open lets gradients reach far back.
                 view[layer.units : 2 * layer.units] = 1
@@ -346,32 +347,3 @@ def _rank(layer: object, shape: Shape, rank: int) -> Shape:
         kind = {1: "(features)", 2: "(length, channels)", 3: "(height, width, channels)"}[rank]
         raise InputError(f"{type(layer).__name__} needs {kind}, got {shape}")
     return shape
-
-
-def _windows(size: int, kernel: int, stride: int, padding: Padding) -> int:
-    windows = -(-size // stride) if padding == "same" else (size - kernel) // stride + 1
-    if windows < 1:
-        raise InputError(f"a window of {kernel} does not fit an axis of {size}")
-    return windows
-
-
-def _pads(size: int, kernel: int, stride: int, padding: Padding) -> tuple[int, int]:
-    if padding == "valid":
-        return 0, 0
-    total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
-    return total // 2, total - total // 2
-
-
-def _uniform(limit: float, shape: Shape, rng: Generator) -> NDArray[np.float32]:
-    return (2 * rng.random(shape, dtype=np.float32) - 1) * np.float32(limit)
-
-
-def _glorot_uniform(shape: Shape, rng: Generator) -> NDArray[np.float32]:
-    field = math.prod(shape[:-2])
-    return _uniform(math.sqrt(6 / (field * (shape[-2] + shape[-1]))), shape, rng)
-
-
-def _orthogonal(shape: Shape, rng: Generator) -> NDArray[np.float32]:
-    q, r = np.linalg.qr(rng.standard_normal(shape[::-1]))
-    # Without the signs of r the matrix would not be uniform over the orthogonal ones.
-    return np.asarray((q * np.sign(np.diag(r))).T, np.float32)

@@ -76,7 +76,7 @@ def test_hashed_features_are_those_of_the_slow_twin(ngrams: int) -> None:
 
 
 def test_where_padding_lies_does_not_matter_and_order_does() -> None:
-    front = Hashed((4,), dims=500)
+    front = Hashed((4,), dims=500, ngrams=2)
 
     left, right, turned = front.features(np.array([[0, 0, 5, 9], [5, 9, 0, 0], [0, 0, 9, 5]], np.uint16))
 

@@ -38,7 +38,7 @@ class Hashed:
 
     input_shape: Shape
     dims: int = 2000
-    ngrams: int = 2
+    ngrams: int = 1
     seed: int = 1
 
     name: ClassVar[str] = "hashed"

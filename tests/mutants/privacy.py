@@ -28,14 +28,30 @@ MUTANTS = (
     of(
         "server-knows-no-noise",
         "epsilon_server counts the noise of those who may drop out",
-        ("privacy/plan/plan.py", "part=shares.server_part", "part=1.0"),
+        ("privacy/plan/solve.py", "part=shares.server_part", "part=1.0"),
         tests="tests/privacy/test_plan.py",
     ),
     of(
         "member-knows-no-noise",
         "epsilon_member counts the noise that the member made itself",
-        ("privacy/plan/plan.py", "part=shares.member_part", "part=1.0"),
+        ("privacy/plan/solve.py", "part=shares.member_part", "part=1.0"),
         tests="tests/privacy/test_plan.py",
+    ),
+    of(
+        "server-target-unchecked",
+        "a target against the server that no grid keeps is missed without a word",
+        (
+            "privacy/plan/solve.py",
+            'if request.epsilon_server is not None and solved["epsilon_server"] > request.epsilon_server:',
+            "if False:",
+        ),
+        tests="tests/privacy/test_server_target.py",
+    ),
+    of(
+        "nobody-left-for-the-rounds",
+        "everyone sits out from some round on, and what is released is noise",
+        ("privacy/plan/solve.py", "return rounds  # who sits out leaves nobody", "return 1"),
+        tests="tests/privacy/test_targets.py::test_a_given_noise_makes_both_targets_budgets_for_rounds_and_participations",
     ),
     of(
         "floor-is-free",

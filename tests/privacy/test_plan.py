@@ -294,7 +294,6 @@ def test_releases_before_round_one_are_charged() -> None:
         ({"clip_norm": 0.0}, InputError, "clip_norm must be in"),
         ({"clip_norm": math.nan}, InputError, "clip_norm must be in"),
         ({"clip_norm": 1e-306}, InputError, "clip_norm must be in"),
-        ({"epsilon_server": 2.0}, InputError, "give it or noise_multiplier, not both"),
         ({"noise_multiplier": None, "epsilon_server": 1e-9}, InputError, "epsilon_server must be in"),
         ({"noise_seed": 7}, PrivacyError, r"no key 'noise_seed' any more: .* Randomness.system; remove the seed"),
         ({"form": "signs"}, InputError, r"clip_norm of signs is sqrt\(length\) = 8, got 0.5"),

@@ -30,14 +30,16 @@ class PrivacyTable(Table):
         ge=1e-3,
         le=1e4,
         description="The same budget against the server and the clients that help it, who see who was asked. Needs "
-        "more noise. Not set: no target; the value reached is printed all the same.",
+        "more noise, or clients that contribute less often; both targets are kept together (docs/privacy.md). Not set: "
+        "no target; the value reached is printed all the same.",
     )
     noise_multiplier: float | None = Field(
         None,
         ge=0.01,
         le=1e5,
         description="Standard deviation of the noise on the sum, in units of clip_norm (sigma of the papers). Not set: "
-        "the smallest that keeps epsilon. With epsilon too, the run stops when the budget is spent.",
+        "the smallest that keeps epsilon and epsilon_server. With one of these too, they are budgets: the run stops "
+        "when epsilon is spent, and a client contributes as often as epsilon_server affords.",
     )
     delta: float = Field(
         1e-5,
@@ -91,7 +93,8 @@ class PrivacyTable(Table):
         None,
         ge=1,
         description="Most rounds in which one client contributes; epsilon_server is for so many. Lower it for a "
-        "smaller epsilon_server. Not set: so many that hardly any client reaches it.",
+        "smaller epsilon_server. Not set: with epsilon_server the number that needs the least noise for each draw that "
+        "is left, else so many that hardly any client reaches it.",
     )
     vote_noise_multiplier: float | None = Field(
         None,

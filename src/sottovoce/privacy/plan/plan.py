@@ -26,20 +26,10 @@ from sottovoce.privacy.noise.mechanisms import Gaussian
 from sottovoce.privacy.noise.randomness import Randomness
 from sottovoce.privacy.plan.cohort import Counts, Drawn, draw_cohort
 from sottovoce.privacy.plan.request import PrivacyRequest, check_keys
+from sottovoce.privacy.plan.server import Targets, expected_contributions
 from sottovoce.privacy.plan.shares import Shares
-from sottovoce.privacy.plan.solver import (
-    accounted_delta,
-    affordable_rounds,
-    against,
-    check_target,
-    cohort_cap,
-    cohort_floor,
-    events_of,
-    grid_costs,
-    participations,
-    request_grid,
-    solve_noise,
-)
+from sottovoce.privacy.plan.solve import grid_costs, solve_request
+from sottovoce.privacy.plan.solver import accounted_delta, against, events_of
 from sottovoce.privacy.plan.statement import describe
 
 __all__ = ["PrivacyPlan", "Release"]
@@ -76,6 +66,7 @@ class PrivacyPlan:
     max_participations: int
     shares: Shares
     grid: NoiseGrid | None  # None: the continuous Gaussian, in simulation
+    targets: Targets  # what decided noise and cap
     seal: str
 
     def __post_init__(self) -> None:
@@ -86,33 +77,13 @@ class PrivacyPlan:
     def solve(cls, **keys: Any) -> Self:
         """Return the plan for the keys of `PrivacyRequest`, or say in one sentence why there is none.
 
-        With `epsilon` or `epsilon_server` or both it finds the noise for all rounds; with `noise_multiplier` alone the
-        epsilons; with `noise_multiplier` and `epsilon`, epsilon is the budget and the run ends at the last round that
-        it affords.
+        With `epsilon` or `epsilon_server` or both it finds the noise for all rounds, and with `epsilon_server` the cap
+        on participations if it is left out; with `noise_multiplier` alone the epsilons; with `noise_multiplier` and an
+        epsilon or both, these are budgets: the run ends at the last round, and each client with the last
+        participation, that they afford.
         """
         check_keys(keys)
-        request = PrivacyRequest(**keys)
-        cap = cohort_cap(request)
-        shares = Shares(request.threshold, request.colluders, cohort_floor(request, cap), cap)
-        noise = solve_noise(request, shares)
-        rounds = affordable_rounds(request, shares, noise)
-        events = events_of(request, shares, noise, rounds)
-        epsilon = accounts.epsilon(events, delta=accounted_delta(request), accountant=request.accountant)
-        most = participations(request, rounds, epsilon)
-        grid = request_grid(request, shares, noise, rounds, epsilon, most)
-        events = events_of(request, shares, noise, rounds, **grid_costs(grid, noise))
-        solved: dict[str, Any] = {
-            "request": request,
-            "noise_multiplier": noise,
-            "epsilon": epsilon,
-            "epsilon_server": against(request, events, most=most, part=shares.server_part),
-            "epsilon_member": against(request, events, most=most, part=shares.member_part),
-            "rounds": rounds,
-            "max_participations": most,
-            "shares": shares,
-            "grid": grid,
-        }
-        check_target(request, solved["epsilon_server"])
+        solved = solve_request(PrivacyRequest(**keys))
         plan = cls(**solved, seal=_seal(solved))
         plan.stddev()  # refuses a count that would spend the round's budget
         return plan
@@ -244,6 +215,19 @@ class PrivacyPlan:
         return self.shares.cap
 
     @property
+    def draws_lost(self) -> float:
+        """Return the share of the expected draws that the cap on participations turns away."""
+        return 1 - self._contributions / (self.rounds * self.request.sample_rate)
+
+    @property
+    def noise_per_draw(self) -> float:
+        """Return the noise of all rounds together for each contribution, z sqrt(T) / (N E[min(B, m)]), in clip norms.
+
+        It compares plans: what is learnt in a run is limited by it.
+        """
+        return self.noise_multiplier * math.sqrt(self.rounds) / (self.request.clients * self._contributions)
+
+    @property
     def wrap_probability(self) -> float:
         """Bound the probability that any coordinate of one round's sum wraps around the modulus."""
         return 0.0 if self.grid is None else self.grid.wrap_probability
@@ -315,6 +299,10 @@ class PrivacyPlan:
         delta = accounted_delta(self.request)
         curve = accounts.epsilons_by_round(before, each, delta=delta, accountant=self.request.accountant)
         return [min(value, self.epsilon) for value in curve]
+
+    @cached_property
+    def _contributions(self) -> float:
+        return expected_contributions(self.request.sample_rate, self.rounds, self.max_participations)
 
     @property
     def _count_scale(self) -> float:

@@ -31,7 +31,8 @@ _DELETED: Final = {  # keys that once were, and what to do instead
 class PrivacyRequest:
     """The keys of a private run as the user gives them; every one is checked.
 
-    `epsilon`, against outsiders, and `epsilon_server` are targets. `threshold` 1 means that no client may drop out;
+    `epsilon`, against outsiders, and `epsilon_server` are targets for the noise, or with `noise_multiplier` budgets for
+    rounds and participations. `threshold` 1 means that no client may drop out;
     secure aggregation's floor(2n/3) + 1 is `threshold` 2/3. `clipping` says where `clip_norm` comes from: the config
     (fixed), public updates (public), a start that adapts (adaptive), or the clients' own norms (private, which needs
     `unsafe_clip_norm`). `spent` are releases before round 1, such as a vote.
@@ -111,8 +112,6 @@ class PrivacyRequest:
     def _check_budget(self) -> None:
         if self.epsilon is None and self.epsilon_server is None and self.noise_multiplier is None:
             raise InputError("a private run needs epsilon, epsilon_server or noise_multiplier")
-        if self.epsilon_server is not None and self.noise_multiplier is not None:
-            raise InputError("epsilon_server is a target for the noise; give it or noise_multiplier, not both")
         if self.delta > 1 / self.clients and not self.unsafe_delta:
             raise PrivacyError(
                 f"delta must be at most 1 / clients = {1 / self.clients:.3g}, got {self.delta:g}: a larger one allows "

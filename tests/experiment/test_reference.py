@@ -38,7 +38,8 @@ def test_the_reference_names_every_table_and_key_of_a_resolved_experiment() -> N
     assert set(listed) == set(Experiment.model_fields)
     for name in known():
         cohort = {"sample_rate": 1} if name == "sign-sgd" else {}
-        resolved = parse({"scheme": {"name": name}, "cohort": cohort}).tables()
+        rounds = {"rounds": 1} if name == "fl-once" else {}
+        resolved = parse({"experiment": rounds, "scheme": {"name": name}, "cohort": cohort}).tables()
         for table, keys in resolved.items():
             assert set(keys) <= listed[table]
 

@@ -15,8 +15,8 @@ from sottovoce.schemes import known, make
 from sottovoce.schemes.registry import scheme_class
 
 
-def test_the_registry_holds_the_twelve_names_of_the_design() -> None:
-    names = "fl-std fl-sign sign-sgd fl-cs fl-top fl-rnd fl-freq fl-basic fl-bas-2 fl-bas-3 fl-bas-4 fl-top-bis"
+def test_the_registry_holds_the_thirteen_names_of_the_design() -> None:
+    names = "fl-std fl-sign sign-sgd fl-cs fl-top fl-rnd fl-freq fl-basic fl-bas-2 fl-bas-3 fl-bas-4 fl-top-bis fl-once"
 
     assert known() == names.split()
     assert [make(name).name for name in known()] == known()

@@ -45,7 +45,7 @@ def filled(privacy: tables.PrivacyTable, scheme: Scheme, experiment: Experiment)
     Guarantee: both are private and part of the budget, which the plan of the run solves and checks as ever.
     """
     table = privacy.model_dump(exclude_unset=True, exclude_none=True)
-    if "clipping" not in table and "clip_norm" not in table and scheme.form == "floats":
+    if "clipping" not in table and "clip_norm" not in table and scheme.form == "floats" and not scheme.once:
         table["clipping"] = "adaptive"
         usual = float(experiment.cohort.sample_rate) * experiment.data.clients / 20
         if "count_stddev" not in table and (noise := _round_noise(privacy, experiment)) > usual:

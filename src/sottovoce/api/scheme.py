@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from sottovoce.core.errors import InputError
+from sottovoce.experiment.names import SCHEME_KEYS
 from sottovoce.schemes import Scheme
 from sottovoce.schemes.registry import make, own
 from sottovoce.testing.schemes import scheme_checks
@@ -12,13 +13,7 @@ from sottovoce.testing.schemes import scheme_checks
 __all__ = ["check", "read"]
 
 _LARGEST: Final = 20_000  # parameters of the model that a scheme is tried on, at most
-_COMMON: Final = (
-    "public",
-    "public_samples",
-    "public_batch",
-    "public_steps",
-    "train",
-)  # of `[scheme]`, for every scheme
+_COMMON: Final = tuple(SCHEME_KEYS - {"name"})  # of `[scheme]`, for every scheme
 
 
 def read(scheme: Any, keys: dict[str, Any] | None) -> tuple[Scheme, dict[str, Any]]:

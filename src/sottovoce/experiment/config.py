@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self, get_args
 
@@ -14,6 +15,7 @@ from sottovoce.core.errors import ConfigError, PrivacyError
 from sottovoce.devices import Dropout
 from sottovoce.experiment.defence import check_defence
 from sottovoce.experiment.names import GRIDS, SCHEME_KEYS, check_names
+from sottovoce.experiment.once_rules import check_once
 from sottovoce.experiment.rules import sentence
 from sottovoce.experiment.tables import (
     AggregationTable,
@@ -111,12 +113,15 @@ class Experiment(Table):
             )
         if scheme.everyone and self.cohort.cap is not None:
             raise ValueError(f"{scheme.name} needs every client in every round; remove [cohort] cap")
+        if self.scheme.downlink_bits != 32 and not scheme.sends_weights:
+            raise ValueError(f"{scheme.name} sends no weights down; remove [scheme] downlink_bits")
         if self.aggregation.weighting == "records" and not scheme.linear:  # an encoded update forgets its scale
             raise ValueError(f"{scheme.name} counts every client the same; remove [aggregation] weighting")
         self._check_server(scheme)
         check_defence(self, scheme)
         self._check_privacy(scheme)
         check_threat(self, scheme)
+        check_once(self, scheme)
         self._check_guard()
 
     def _check_server(self, scheme: Scheme) -> None:
@@ -223,7 +228,12 @@ class Experiment(Table):
 
     def make_scheme(self) -> Scheme:
         """Return the scheme, not yet bound to a model."""
-        return make(self.scheme.name, **self.scheme.keys)
+        return self.complete(make(self.scheme.name, **self.scheme.keys))
+
+    def complete(self, scheme: Scheme) -> Scheme:
+        """Return a scheme with what `[scheme]` says of every scheme."""
+        bits = self.scheme.downlink_bits
+        return scheme if bits == scheme.downlink_bits else replace(scheme, downlink_bits=bits)
 
     def tables(self) -> dict[str, Any]:
         """Return the experiment as TOML tables, complete; parsing them gives the same experiment."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sottovoce.experiment.ready import Ready
+from sottovoce.experiment.ready import Ready, warming
 from sottovoce.experiment.records import Record
-from sottovoce.federation.costs import Costs
+from sottovoce.federation.costs import Costs, costs_of
 
-__all__ = ["enrolment_cost", "privacy_cost", "secure_cost", "share", "vote_cost"]
+__all__ = ["enrolment_cost", "privacy_cost", "secure_cost", "share", "vote_cost", "warm_cost"]
 
 
 def enrolment_cost(costs: Costs) -> Record | None:
@@ -19,6 +19,29 @@ def vote_cost(vote: Costs | None) -> Record:
     return {
         "bytes_vote_up_total": None if vote is None else vote.round.up,
         "bytes_vote_down_total": None if vote is None else vote.round.down,
+    }
+
+
+def warm_cost(ready: Ready) -> Record:
+    """Return what a warm start costs: bytes of each client and of all, and what it takes from the budget."""
+    warm = warming(ready)
+    if warm is None:
+        return {"warm_start": None}
+    costs, plan = costs_of(warm.server, warm.server.init(ready.protection.parts.start)), warm.plan
+    told = None if plan is None else plan.describe()
+    return {
+        "warm_start": {
+            "scheme": warm.scheme.name,
+            "message_length": warm.scheme.length,
+            "bytes_up_per_client": costs.client.up,
+            "bytes_down_per_client": costs.client.down,
+            "bytes_up_total": costs.round.up,
+            "bytes_down_total": costs.round.down,
+            "noise_multiplier": told and told["noise_multiplier"],
+            "epsilon": told and told["epsilon"],
+            "epsilon_server": told and told["epsilon_server"],
+            "bits_per_coordinate": told and told["bits_per_coordinate"],
+        }
     }
 
 

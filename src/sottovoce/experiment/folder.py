@@ -148,7 +148,7 @@ class RunFolder:
         self._add_line("rounds.jsonl", record)
 
     def append_vote(self, operator: Record) -> None:
-        """Add the vote before round 1, unless it is there: a resumed run repeats the vote, with the same outcome."""
+        """Add the vote or the warm start before round 1, unless it is there: a resumed run repeats it to the bit."""
         if not read_operator(self.path):
             self._add_line("operator.jsonl", operator)
 

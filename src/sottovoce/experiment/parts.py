@@ -35,7 +35,7 @@ from sottovoce.federation.local_evaluation import records_aside
 from sottovoce.federation.shared import Arrays
 from sottovoce.federation.worker import Blueprint
 from sottovoce.models import LocalTraining, Model, all_features
-from sottovoce.schemes import Scheme
+from sottovoce.schemes import Scheme, make
 
 __all__ = ["Parts", "gather"]
 
@@ -53,6 +53,7 @@ class Parts:
     scheme: Scheme  # not yet bound to the network
     seeds: Seeds
     threat: Threat | None = None  # None: everyone is honest
+    warm: Scheme | None = None  # what finds the model that training begins at; not bound
 
     @property
     def weighted(self) -> bool:
@@ -179,8 +180,10 @@ def gather(experiment: Experiment, given: Given = NOTHING, front: bytes = b"") -
     if attacked is not None:
         splits[ATTACKED] = attacked
     net = make_network(experiment, dataset, seeds, given.network, front)
+    scheme = scheme.fit(net.layout)
     scheme.bind(net.dim)  # refuses a ratio or a chunking that does not fit this model
-    return Parts(experiment, dataset, splits, net, owners, cohort, scheme, seeds, threat)
+    warm = None if experiment.scheme.warm_start is None else make(experiment.scheme.warm_start).fit(net.layout)
+    return Parts(experiment, dataset, splits, net, owners, cohort, scheme, seeds, threat, warm)
 
 
 def _scheme(experiment: Experiment, given: Given) -> Scheme:
@@ -190,7 +193,7 @@ def _scheme(experiment: Experiment, given: Given) -> Scheme:
         experiment.check_scheme(given.scheme)  # as the tables check the one that they name
     except ValueError as error:
         raise InputError(f"the given scheme: {error}") from None
-    return given.scheme
+    return experiment.complete(given.scheme)
 
 
 def _check_preprocessing(experiment: Experiment, dataset: Dataset) -> None:

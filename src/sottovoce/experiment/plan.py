@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sottovoce.experiment.config import Experiment
-from sottovoce.experiment.costs import enrolment_cost, privacy_cost, secure_cost, vote_cost
+from sottovoce.experiment.costs import enrolment_cost, privacy_cost, secure_cost, vote_cost, warm_cost
 from sottovoce.experiment.fronts import describe_front
 from sottovoce.experiment.papers import paper_cost
 from sottovoce.experiment.parts import Parts, gather
@@ -66,6 +66,7 @@ def plan(experiment: Experiment, *, measure: bool = False) -> dict[str, Any]:
         "bytes_per_client_phase": {phase: sizes._asdict() for phase, sizes in costs.phases.items()},
         "bytes_enrolment_per_client": enrolment_cost(costs),
         **vote_cost(vote),
+        **warm_cost(ready),
         "secure_overhead_up_bytes_per_client_round": None,
         "secure_expansion": None,
         **(secure_cost(ready, costs.client.up, 1) if experiment.secure == "real" else {}),

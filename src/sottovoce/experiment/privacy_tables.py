@@ -103,6 +103,13 @@ class PrivacyTable(Table):
         description="Let the clients choose the coordinates of fl-top or fl-top-bis by a private vote before round 1, "
         "with this noise; the vote is paid from the budget. Not set: coordinates come from public records.",
     )
+    warm_noise_multiplier: float | None = Field(
+        None,
+        ge=0.01,
+        le=1e5,
+        description="Noise of the message before round 1 that [scheme] warm_start asks for, in units of its clip norm; "
+        "the rounds get what it leaves of the budget. Needed for a warm start.",
+    )
     grid: Literal["solved", "papers"] = Field(
         "solved",
         description='Step between neighbouring integers of a message. "solved": the fewest bits that keep the promise. '

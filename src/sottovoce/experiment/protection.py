@@ -27,7 +27,7 @@ from sottovoce.schemes import Scheme
 from sottovoce.secagg import Policy, check_threshold
 from sottovoce.secagg.graph import choose
 
-__all__ = ["Protection", "privacy_request", "protect", "threshold"]
+__all__ = ["Protection", "everyone", "privacy_request", "protect", "threshold"]
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,12 @@ class Protection:
     parts: Parts
     plan: PrivacyPlan | None = None  # of the training rounds; None: not private, or the clip norm is not measured yet
     vote_plan: PrivacyPlan | None = None  # of the clients' vote for the coordinates
+    warm_plan: PrivacyPlan | None = None  # of the message that finds a warm start
     unsolved: bool = False  # the clip norm is to be measured first
 
     def measured(self, clip_norm: float | None) -> Protection:
         """Return the protection with its plan solved for a clip norm that was measured; None: it was known before."""
-        return self if clip_norm is None else _solved(self.parts, clip_norm, self.vote_plan)
+        return self if clip_norm is None else _solved(self.parts, clip_norm, self.vote_plan, self.warm_plan)
 
     def fewest(self, plan: PrivacyPlan | None) -> Callable[[int], int]:
         """Return how many of a cohort must answer; a private run asks for those that its noise was shared among."""
@@ -88,10 +89,11 @@ def protect(parts: Parts) -> Protection:
     """
     table = parts.experiment.privacy
     vote = None if table is None else _vote(parts, table)
+    warm = None if table is None else _warm(parts, table)
     if table is not None and table.clipping in MEASURED:
         privacy_request(parts, table, clip_norm=1.0)
-        return Protection(parts, vote_plan=vote, unsolved=True)
-    return _solved(parts, None if table is None else _given_norm(parts, table), vote)
+        return Protection(parts, vote_plan=vote, warm_plan=warm, unsolved=True)
+    return _solved(parts, None if table is None else _given_norm(parts, table), vote, warm)
 
 
 def privacy_request(
@@ -148,13 +150,13 @@ def threshold(parts: Parts) -> Fraction:
     return max(Fraction(1, 2), (given - 1) / expected) if given > 1 else given
 
 
-def _solved(parts: Parts, clip_norm: float | None, vote: PrivacyPlan | None) -> Protection:
+def _solved(parts: Parts, clip_norm: float | None, vote: PrivacyPlan | None, warm: PrivacyPlan | None) -> Protection:
     """Return a protection with its plan, if the run is private; refuse sessions that could not sum securely."""
     table, plan = parts.experiment.privacy, None
     if table is not None and clip_norm is not None:
-        spent = () if vote is None else tuple(vote.events())
+        spent = tuple(event for before in (vote, warm) if before is not None for event in before.events())
         plan = PrivacyPlan.solve(**vars(privacy_request(parts, table, clip_norm=clip_norm, spent=spent)))
-    protection = Protection(parts, plan, vote)
+    protection = Protection(parts, plan, vote, warm)
     if parts.experiment.secure == "real":
         if plan is not None and plan.shares.floor < 2:
             raise PrivacyError(
@@ -172,6 +174,8 @@ def _given_norm(parts: Parts, table: PrivacyTable) -> float:
         return table.clip_norm
     if parts.scheme.form == "signs":
         return 0.0
+    if table.clipping == "fixed" and (norm := parts.scheme.bind(parts.network.dim).public_norm) is not None:
+        return norm
     if table.clipping == "fixed":
         raise InputError('[privacy] clip_norm is missing; set it, or clipping = "public" or "adaptive"')
     return 1.0
@@ -200,6 +204,50 @@ def _vote(parts: Parts, table: PrivacyTable) -> PrivacyPlan | None:
             f"the vote alone costs epsilon {plan.epsilon:.4g} at vote_noise_multiplier {noise:g}, but the budget "
             f"is {table.epsilon:g}; raise vote_noise_multiplier or epsilon"
         )
+    return plan
+
+
+def everyone(parts: Parts) -> Parts:
+    """Return the parts with a cohort of all clients, as the message before round 1 asks them."""
+    return replace(parts, cohort=Cohort(clients=parts.cohort.clients, sample_rate=Fraction(1)))
+
+
+def _warm(parts: Parts, table: PrivacyTable) -> PrivacyPlan | None:
+    """Solve the plan of the message that finds a warm start; None if there is none."""
+    noise = table.warm_noise_multiplier
+    if parts.warm is None or noise is None:
+        return None
+    bound = parts.warm.bind(parts.network.dim)
+    norm = bound.public_norm
+    if norm is None:
+        raise InputError(f"[scheme] warm_start: {bound.name} has no clip norm that follows from public numbers")
+    request = replace(
+        privacy_request(parts, table, clip_norm=1.0),
+        sample_rate=1.0,
+        sampling="poisson",
+        cohort_cap=None,
+        noise_multiplier=noise,
+        epsilon=None,
+        epsilon_server=None,
+        rounds=1,
+        max_participations=None,
+        clipping="fixed",
+        clip_norm=norm,
+        length=bound.length,
+        form="floats",
+        grid="solved",
+        bits=None,
+    )
+    plan = PrivacyPlan.solve(**vars(request))
+    for key, budget, cost in (
+        ("epsilon", table.epsilon, plan.epsilon),
+        ("epsilon_server", table.epsilon_server, plan.epsilon_server),
+    ):
+        if budget is not None and cost >= budget:
+            raise PrivacyError(
+                f"the warm start alone costs {key} {cost:.4g} at warm_noise_multiplier {noise:g}, but the budget is "
+                f"{budget:g}; raise warm_noise_multiplier or {key}"
+            )
     return plan
 
 

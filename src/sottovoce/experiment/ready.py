@@ -11,7 +11,7 @@ from sottovoce.core.vectors import Vector
 from sottovoce.experiment.defence import make_defence
 from sottovoce.experiment.measure import coordinate_importance, measured_clip_norm, public_records
 from sottovoce.experiment.parts import Parts
-from sottovoce.experiment.protection import Protection
+from sottovoce.experiment.protection import Protection, everyone
 from sottovoce.federation.aggregate import Aggregator, Direct
 from sottovoce.federation.client import setup_message
 from sottovoce.federation.coding import Clear, Coding
@@ -25,11 +25,12 @@ from sottovoce.federation.robust import Reference, Robust
 from sottovoce.federation.round import Account, Server
 from sottovoce.federation.secure import Registry, Secure, Standing
 from sottovoce.federation.vote import VOTE, Election, Vote, hold_vote
+from sottovoce.federation.warm import WARM
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.schemes import Scheme, State
 from sottovoce.secagg import Policy
 
-__all__ = ["Ready", "elect", "make_ready", "start_engine", "voting", "with_importance"]
+__all__ = ["Ready", "elect", "make_ready", "start_engine", "voting", "warming", "with_importance"]
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,19 @@ def voting(ready: Ready, plan: PrivacyPlan) -> Ready:
     return _put_together(ready.protection, vote, bound, plan, policy, ServerStep())
 
 
+def warming(ready: Ready) -> Ready | None:
+    """Return the federation as it finds a warm start, with every client; None if training begins at w_0."""
+    parts, plan = everyone(ready.protection.parts), ready.protection.warm_plan
+    if parts.warm is None:
+        return None
+    protection = replace(ready.protection, parts=parts, plan=plan)
+    bound = parts.warm.bind(parts.network.dim, seed=parts.seeds.public.seed, start=parts.start)
+    policy = protection.policy(bound, plan)
+    if policy is not None:
+        policy = replace(policy, key_life="round", last_round=WARM)
+    return _put_together(protection, parts.warm, bound, plan, policy, ServerStep())
+
+
 def with_importance(ready: Ready, importance: Vector) -> Ready:
     """Return the federation with coordinates chosen by their importance."""
     protection = ready.protection
@@ -142,6 +156,8 @@ def _put_together(
 ) -> Ready:
     """Return a federation for a bound scheme; `told` is the same before its binding, as clients have it."""
     parts = protection.parts
+    if plan is not None:
+        bound = bound.with_noise(plan.stddev() / parts.cohort.expected)
     coding = protection.coding(bound, plan)
     setup = setup_message(bound, parts.seeds.public, parts.network.start_payload())
     server = Server(
@@ -151,7 +167,7 @@ def _put_together(
         parts.seeds.server,
         step,
         plan,
-        guard=None if isinstance(bound, Vote) else _guard(parts),
+        guard=None if isinstance(bound, Vote) or bound.once else _guard(parts),
         goes_on=parts.threat is not None,
     )
     return Ready(protection, bound, Enrolment(told, setup, coding, plan is not None, policy), server)

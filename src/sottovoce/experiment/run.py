@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from sottovoce.core.vectors import Vector
 from sottovoce.experiment.client_accuracy import client_accuracy, clients_note
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.folder import RunFolder
@@ -21,7 +22,7 @@ from sottovoce.experiment.fronts import front_numbers
 from sottovoce.experiment.given import NOTHING, Callbacks, Given
 from sottovoce.experiment.parts import Parts, gather
 from sottovoce.experiment.protection import protect
-from sottovoce.experiment.ready import Ready, elect, make_ready, start_engine
+from sottovoce.experiment.ready import Ready, elect, make_ready, start_engine, warming
 from sottovoce.experiment.records import Record, Told, best_of, tell, tell_operator
 from sottovoce.experiment.summary import selecting_metric, summarise
 from sottovoce.experiment.threat import ATTACKED, is_lost
@@ -31,6 +32,7 @@ from sottovoce.federation.local import cores
 from sottovoce.federation.optimise import model_of
 from sottovoce.federation.round import draws_commitment, server_round
 from sottovoce.federation.vote import VOTE
+from sottovoce.federation.warm import WARM, find_start
 from sottovoce.models import choose_trainer, evaluate, guessed
 from sottovoce.privacy import Ledger, PrivacyPlan
 from sottovoce.schemes import State
@@ -106,7 +108,7 @@ def _play(
             if done:
                 ledger.check_draws(done, draws_commitment(state))
             ready = _elect(ready, engine, folder, ledger)
-        state = state or ready.server.init(parts.start)
+        state = state or ready.server.init(_start(ready, engine, folder, ledger))
         ready.enrol(engine, state if done else None)
         server = ready.server if ledger is None else ready.server.with_account(ledger)
         costs = costs_of(server, state)
@@ -157,6 +159,20 @@ def _elect(ready: Ready, engine: Engine, folder: RunFolder, ledger: Ledger) -> R
         election, seconds = ready.election, time.perf_counter() - began
         folder.append_vote(tell_operator(VOTE, election.cohort, election.total, seconds))
     return ready
+
+
+def _start(ready: Ready, engine: Engine, folder: RunFolder, ledger: Ledger | None) -> Vector:
+    """Return the model that training begins at: w_0, or what every client helps to find in one message."""
+    start, warm = ready.protection.parts.start, warming(ready)
+    if warm is None:
+        return start
+    began = time.perf_counter()
+    warm.enrol(engine)
+    server = warm.server if ledger is None else warm.server.with_account(ledger)
+    found = drive(engine, find_start(server, start))
+    if ledger is not None:
+        folder.append_vote(tell_operator(WARM, found.cohort, found.total, time.perf_counter() - began))
+    return found.params
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sottovoce.data import LEAVES, describe_leaves
-from sottovoce.experiment.costs import enrolment_cost, privacy_cost, secure_cost, share, vote_cost
+from sottovoce.experiment.costs import enrolment_cost, privacy_cost, secure_cost, share, vote_cost, warm_cost
 from sottovoce.experiment.fronts import describe_front
 from sottovoce.experiment.measure import public_records
 from sottovoce.experiment.papers import paper_cost
@@ -141,6 +141,7 @@ def _bytes(ready: Ready, records: list[Record], costs: Costs) -> Record:
         "bytes_down_total": down,
         "bytes_enrolment_per_client": enrolment_cost(costs),
         **vote_cost(ready.election and ready.election.costs),
+        **warm_cost(ready),
     }
 
 

@@ -281,6 +281,17 @@ class SchemeTable(Table):
         "conv2, ... and fc1, fc2, ... from below). The others keep their first values; the scheme sees only what "
         "trains.",
     )
+    downlink_bits: Literal[16, 32] = Field(
+        32,
+        description="Bits of each weight that clients are sent. 16 halves the bytes down: clients train from a rounded "
+        "model, and the server adds their updates to its own, which is not rounded.",
+    )
+    warm_start: Literal["fl-once"] | None = Field(
+        None,
+        description="Begin at a model that every client helps to solve for in one message before round 1, for "
+        'name = "logistic" under [model]. In a private run it is paid from the budget ([privacy] '
+        "warm_noise_multiplier). Not set: training begins at w_0.",
+    )
     keys: dict[str, Any] = Field(
         default_factory=dict,
         description="The scheme's own keys; in a file they stand in [scheme] itself.",

@@ -20,8 +20,8 @@ from sottovoce.federation.host import Host, Malice
 from sottovoce.federation.local_evaluation import LocalSplit, local_accuracies, personal_accuracies, split_places
 from sottovoce.federation.secure import Registry
 from sottovoce.federation.shared import Arrays
+from sottovoce.federation.statistics import trainer_for
 from sottovoce.federation.sums import Fold
-from sottovoce.federation.vote import Vote
 from sottovoce.models import LocalTraining, Model, Shard, Trainer, make_trainer
 from sottovoce.schemes.base import Scheme
 
@@ -68,7 +68,7 @@ class Worker:
             mean_size=self._plan.mean_size,
             policy=None if told.policy is None else told.policy.bind(told.setup),
         )
-        trainer = told.scheme.voter(self._trainer) if isinstance(told.scheme, Vote) else self._trainer
+        trainer = trainer_for(knowledge.scheme, self._plan.network.trained, self._trainer)
         self._host = Host(knowledge, trainer, self._shard, self._seeds, told.memory, self._malice())
 
     def hear(self, round_: int, phase: str, clients: list[int], payload: bytes) -> None:
@@ -159,7 +159,8 @@ class Worker:
     def _messages(
         self, scheme: Scheme, params: Vector, seed: int, owned: list[Shard], rngs: list[np.random.Generator]
     ) -> Iterator[Vector]:
-        updates = self._trainer.updates(params, owned, rngs, scheme.trainable(seed))
+        trainer = trainer_for(scheme, self._plan.network.trained, self._trainer)
+        updates = trainer.updates(params, owned, rngs, scheme.trainable(seed))
         return (scheme.encode(update, seed, rng) for update, rng in zip(updates, rngs, strict=True))
 
     def _add(self, round_: int, fold: Fold, payload: bytes) -> None:

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from sottovoce.core import wire
 from sottovoce.core.errors import InputError
-from sottovoce.core.vectors import Vector
+from sottovoce.core.vectors import Layout, Vector
+from sottovoce.schemes.weights import pack_weights, unpack_weights
 
 __all__ = ["Message", "Scheme", "State", "Task"]
 
@@ -50,9 +50,12 @@ class Scheme(ABC):
     weighted: ClassVar[bool] = True  # clients count by |D_k| unless `[aggregation] weighting` says otherwise
     everyone: ClassVar[bool] = False  # every client must take part in every round
     single_step: ClassVar[bool] = False  # clients take one step, whatever `local_steps` says
+    sends_weights: ClassVar[bool] = True  # the downlink holds weights, as `pack_weights` frames them
+    once: ClassVar[bool] = False  # nobody trains: one round sums `statistics`, and `decode` solves for the model
 
     # Bound by `bind`, never by a config.
     dim: int = field(default=0, metadata={"bound": True})
+    downlink_bits: int = field(default=32, metadata={"bound": True})  # of a weight that is sent down; 16: rounded
     shared_seed: int = field(default=0, metadata={"bound": True})
     start: Vector | None = field(default=None, repr=False, metadata={"bound": True})
 
@@ -66,6 +69,17 @@ class Scheme(ABC):
         if dim < 1:
             raise InputError(f"dim must be at least 1, got {dim}")
         return replace(self, dim=dim, shared_seed=seed, start=start)
+
+    def fit(self, layout: Layout) -> Self:
+        """Return a copy for a model with these tensors, or refuse it; most schemes see no more than its size."""
+        return self
+
+    def with_noise(self, stddev: float) -> Self:
+        """Return the server's copy, which knows the standard deviation of the noise on each value of the mean.
+
+        It is public, so whatever `decode` does with it is free. Most schemes have no use for it.
+        """
+        return self
 
     @property
     def needs_importance(self) -> bool:
@@ -91,6 +105,21 @@ class Scheme(ABC):
         """Return the number of values in an uplink message."""
         return self.dim
 
+    @property
+    def update_length(self) -> int:
+        """Return the number of values that a client's trainer yields: one a parameter, unless it sums statistics."""
+        return self.length if self.once else self.dim
+
+    @property
+    def public_norm(self) -> float | None:
+        """Return the clip norm that follows from public numbers alone; None: it must be given or measured."""
+        return None
+
+    @property
+    def needs_start(self) -> bool:
+        """Tell whether clients know some of the model from w_0 alone, so that training can start nowhere else."""
+        return False
+
     def round_seed(self, round_: int) -> int:
         """Return the seed that server and clients share in this round."""
         return 0
@@ -101,11 +130,11 @@ class Scheme(ABC):
 
     def downlink(self, state: State, seed: int) -> bytes:
         """Return what every client of the cohort is sent."""
-        return wire.pack(state["params"])
+        return pack_weights(state["params"], self.downlink_bits)
 
     def receive(self, payload: bytes, memory: State) -> Task:
         """Return the client's task; `memory` is what an earlier `receive` told it to keep (empty at first)."""
-        return Task(wire.unpack_floats(payload, length=self.dim), 0, memory)
+        return Task(unpack_weights(payload, self.dim, self.downlink_bits), 0, memory)
 
     def replica(self, state: State) -> State:
         """Return the memory of a client that has heard every downlink up to this state; a resumed run needs it."""
@@ -114,6 +143,10 @@ class Scheme(ABC):
     def trainable(self, seed: int) -> Mask | None:
         """Return the coordinates that local training may move; None is all of them."""
         return None
+
+    def statistics(self, features: NDArray[np.float32], labels: NDArray[Any]) -> Vector:
+        """Return what a client with these records sums up in place of an update; only where `once` says so."""
+        raise InputError(f"{self.name} is trained and sums up no statistics")
 
     @abstractmethod
     def encode(self, update: Vector, seed: int, rng: Generator) -> Message:

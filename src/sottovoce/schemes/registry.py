@@ -29,6 +29,7 @@ _KNOWN: Final = {
     "fl-bas-3": f"{_HOME}.basic:Basic3",
     "fl-bas-4": f"{_HOME}.basic:Basic4",
     "fl-top-bis": f"{_HOME}.top:TopBis",
+    "fl-once": f"{_HOME}.once:Once",
 }
 _OWN: dict[str, type[Scheme]] = {}  # of users, whose classes may live in a notebook
 

@@ -38,11 +38,17 @@ class SignSGD(Scheme):
     weighted: ClassVar[bool] = False
     everyone: ClassVar[bool] = True
     single_step: ClassVar[bool] = True
+    sends_weights: ClassVar[bool] = False
 
     server_lr: float = field(default=0.001, metadata=VOTE_STEP)
 
     def __post_init__(self) -> None:
         positive("server_lr", self.server_lr)
+
+    @property
+    def needs_start(self) -> bool:
+        """Return true: only votes are sent, and the replicas start at w_0."""
+        return True
 
     def init(self, params: Vector) -> State:
         """Return w_0, before any vote."""

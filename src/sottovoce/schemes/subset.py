@@ -25,6 +25,7 @@ from sottovoce.core.vectors import Vector
 from sottovoce.schemes import coordinates
 from sottovoce.schemes.base import Mask, Message, Scheme, State, Task
 from sottovoce.schemes.keys import DEFAULT_RATIO, RATIO, kept_of, ratio_of_one
+from sottovoce.schemes.weights import pack_weights, unpack_weights, weights_size
 
 __all__ = ["Selection", "Subset"]
 
@@ -68,6 +69,11 @@ class Subset(Scheme):
         """Tell whether coordinates are chosen from public data; with `ratio` 1 there is nothing to choose."""
         return self.selection == "top" and self.ratio < 1
 
+    @property
+    def needs_start(self) -> bool:
+        """Tell whether the set is fixed: the weights outside it are w_0 for ever, and never travel."""
+        return self.selection != "random-per-round"
+
     def setup(self) -> bytes:
         """Return the top set; a random one follows from the shared seed."""
         return coordinates.pack_set(self.coordinates(0), self.dim) if self.selection == "top" else b""
@@ -100,9 +106,9 @@ class Subset(Scheme):
     def downlink(self, state: State, seed: int) -> bytes:
         """Return w on a fixed set, whose other weights are w_0 for ever, or else all of w and the seed of the set."""
         if self.chosen is not None:
-            return wire.pack(state["params"][self.chosen])
+            return pack_weights(state["params"][self.chosen], self.downlink_bits)
         halves = np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32)
-        return wire.join([wire.pack(state["params"]), wire.pack(halves, bits=32)])
+        return wire.join([pack_weights(state["params"], self.downlink_bits), wire.pack(halves, bits=32)])
 
     def receive(self, payload: bytes, memory: State) -> Task:
         """Return w and the seed."""
@@ -110,11 +116,11 @@ class Subset(Scheme):
             if self.start is None:
                 raise InputError(f"{self.name} needs w_0 on the client; bind it with `start`")
             params = self.start.copy()
-            params[self.chosen] = wire.unpack_floats(payload, length=self.kept)
+            params[self.chosen] = unpack_weights(payload, self.kept, self.downlink_bits)
             return Task(params, 0, memory)
-        head, tail = wire.split(payload, [wire.frame_size(self.dim), wire.frame_size(2, 32)])
+        head, tail = wire.split(payload, [weights_size(self.dim, self.downlink_bits), wire.frame_size(2, 32)])
         low, high = (int(half) for half in wire.unpack(tail, length=2, bits=32))
-        return Task(wire.unpack_floats(head, length=self.dim), low | high << 32, memory)
+        return Task(unpack_weights(head, self.dim, self.downlink_bits), low | high << 32, memory)
 
     def trainable(self, seed: int) -> Mask | None:
         """Return the set as a mask where it constrains training."""

@@ -28,7 +28,7 @@ MUTANTS = (
     of(
         "server-knows-no-noise",
         "epsilon_server counts the noise of those who may drop out",
-        ("privacy/plan/solve.py", "part=shares.server_part", "part=1.0"),
+        ("privacy/plan/solve.py", "events, most=most, part=shares.server_part", "events, most=most, part=1.0"),
         tests="tests/privacy/test_plan.py",
     ),
     of(
@@ -46,6 +46,34 @@ MUTANTS = (
             "if False:",
         ),
         tests="tests/privacy/test_server_target.py",
+    ),
+    of(
+        "server-target-forgets-what-was-spent",
+        "a release before round 1 is not taken from the target against the server",
+        ("privacy/plan/server.py", "return whole - spent", "return whole"),
+        tests="tests/privacy/test_targets.py",
+    ),
+    of(
+        "warm-start-uncharged",
+        "the message before round 1 is paid by nobody",
+        ("experiment/protection.py", "for before in (vote, warm)", "for before in (vote,)"),
+        tests="tests/experiment/test_warm_start.py",
+    ),
+    of(
+        "warm-start-charged-as-sampled",
+        "everyone is asked before round 1, and an outsider's ignorance of who was is charged for",
+        ("experiment/protection.py", "        sample_rate=1.0,\n", ""),
+        tests="tests/experiment/test_warm_start.py",
+    ),
+    of(
+        "warm-start-without-a-ledger",
+        "the message before round 1 is opened before it is charged",
+        (
+            "experiment/run.py",
+            "server = warm.server if ledger is None else warm.server.with_account(ledger)",
+            "server = warm.server",
+        ),
+        tests="tests/experiment/test_warm_start.py",
     ),
     of(
         "nobody-left-for-the-rounds",

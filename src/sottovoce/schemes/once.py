@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Self, final
 
 import numpy as np
@@ -177,20 +178,16 @@ class Once(Scheme):
 
     def pack(self, moments: Moments) -> Vector:
         """Return the message of some moments: an isometry of their Frobenius norm."""
-        rows, columns, weights = self._triangle()
+        rows, columns, weights = _triangle(self.size)
         return np.concatenate([moments.a[rows, columns] * weights, moments.b.ravel()]).astype(np.float32)
 
     def unpack(self, message: Vector) -> Moments:
         """Return the moments of a message."""
-        rows, columns, weights = self._triangle()
+        rows, columns, weights = _triangle(self.size)
         values = message.astype(np.float64)
         a = np.empty((self.size, self.size))
         a[rows, columns] = a[columns, rows] = values[: len(rows)] / weights
         return Moments(a, values[len(rows) :].reshape(self.size, self.outputs))
-
-    def _triangle(self) -> tuple[NDArray[np.intp], NDArray[np.intp], Matrix]:
-        rows, columns = np.triu_indices(self.size)
-        return rows, columns, np.where(rows == columns, 1.0, math.sqrt(2))
 
     def _records(self, features: NDArray[np.float32]) -> Matrix:
         """Return records of norm at most 1: their directions, or with a constant as a share of `record_norm`."""
@@ -221,3 +218,10 @@ class Once(Scheme):
     def paper_values(self) -> tuple[float, float]:
         """Count the message once, and nothing down."""
         return (self.length, 0)
+
+
+@lru_cache(maxsize=2)
+def _triangle(size: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Matrix]:
+    """Return the places of an upper triangle, and what a message multiplies them by."""
+    rows, columns = np.triu_indices(size)
+    return rows, columns, np.where(rows == columns, 1.0, math.sqrt(2))

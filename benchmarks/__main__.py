@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-WHICH = ("engine", "schemes", "privacy", "secagg")
+WHICH = ("engine", "schemes", "privacy", "secagg", "threats")
 
 
 def main() -> int:

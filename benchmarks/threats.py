@@ -4,8 +4,8 @@
     python -m benchmarks.threats --peer            and beside byzfl, in an environment of its own
     python -m benchmarks.threats --only krum median
 
-What was asked is wall time on two cores. On a machine that others use too, look at the CPU time: it is that of all
-threads, and half of it is what an idle machine with two cores would take. Best of some runs in turn.
+What was asked is wall time on two cores. On a machine that others keep busy wall time says nothing: there half of the
+CPU time, which is that of all threads, is compared with what was asked. Best of some runs in turn.
 """
 
 from __future__ import annotations
@@ -156,7 +156,8 @@ def main() -> int:
     with tempfile.NamedTemporaryFile() as file:
         updates, reference = matrix(file.name)
         with byzfl(file.name, arguments.peer) as peer:
-            print(f"{ROWS} x {COLUMNS:,}, {MALICIOUS} malicious, best of {arguments.repeats}; {load()}")
+            by = "half of the CPU time, as the machine is busy" if busy() else "wall time"
+            print(f"{ROWS} x {COLUMNS:,}, {MALICIOUS} malicious, best of {arguments.repeats}; {load()}; judged by {by}")
             print(
                 f"{'':18}{'wall s':>8}{'CPU s':>8}{'asked':>7}{'+ MB':>7} |{'numpy':>8}{'CPU s':>8}{'x CPU':>7} |"
                 f"{'byzfl':>8}{'CPU s':>8}{'x CPU':>7}"
@@ -201,13 +202,18 @@ def row(
             theirs.append(peer(name))
     best = _best(ours)
     asked = ASKED.get(name)
-    late = asked is not None and best.wall > asked
+    late = asked is not None and (best.cpu / 2 if busy() else best.wall) > asked
     print(
         f"{name:18}{best.wall:8.2f}{best.cpu:8.2f}{'' if asked is None else f'{asked:.0f}':>7}{more:7.0f} |"
         f"{_beside(plain, best)} |{_beside(theirs, best)}{'  MISSED' if late else ''}",
         flush=True,
     )
     return late
+
+
+def busy() -> bool:
+    """Tell whether others use the cores: our own two threads make a load of two."""
+    return os.getloadavg()[0] > 3
 
 
 def _best(costs: list[Cost]) -> Cost:

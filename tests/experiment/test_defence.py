@@ -51,6 +51,12 @@ def test_the_table_knows_every_defence() -> None:
         ),
         ("median", {"scheme": {"name": "fl-sign"}}, "fl-sign sends signs, whose majority vote already is a defence"),
         ("median", {"scheme": {"name": "sign-sgd"}}, "nobody counts for more than one vote; remove defence"),
+        (
+            "median",
+            {"scheme": {"name": "fl-once"}, "experiment": {"rounds": 1}, "cohort": {"sampling": "fixed"}},
+            "but fl-once asks all clients at once for sums over their records; remove one of them",
+        ),
+        ("fltrust", {"scheme": {"warm_start": "fl-once"}}, 'but [scheme] warm_start = "fl-once" asks all clients at'),
         ("median", {"aggregation": {"weighting": "records"}}, "a malicious one may claim any number of records"),
         ("median", {"aggregation": {"defence_bound": 1.0}}, 'is for defence = "norm-bound", not "median"; remove it'),
         ("none", {"aggregation": {"defence_bound": 1.0}}, 'is for defence = "norm-bound", not "none"; remove it'),

@@ -211,6 +211,14 @@ def test_updates_are_held_once_and_only_while_the_round_lasts() -> None:
     assert left < 4 * length
 
 
+def test_a_round_that_does_not_fit_into_memory_says_so() -> None:
+    coding = Clear("floats", 1 << 40, 50)
+    aggregator = Robust(coding, lambda asked: 1, make("median"), Fraction(1, 5), 20.0)
+
+    with pytest.raises(RunError, match=r"20 of 1099511627776 values take 87960\.9 GB, which there are not; lower"):
+        next(aggregator.collect(1, list(range(20)), b"", TERMS, lambda: None))
+
+
 def test_signs_and_a_missing_reference_are_refused() -> None:
     with pytest.raises(InputError, match="median compares updates of floats, not signs"):
         Robust(Clear("signs", DIM, 50), lambda asked: 1, make("median"), Fraction(1, 5), 25.0)

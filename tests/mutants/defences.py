@@ -151,6 +151,12 @@ MUTANTS = (
         tests=TABLES,
     ),
     of(
+        "records-judged-as-updates",
+        "a warm start begins without the server's own update, or with all clients in memory",
+        ("experiment/defence.py", "if scheme.once or experiment.scheme.warm_start is not None:", "if False:"),
+        tests=TABLES,
+    ),
+    of(
         "weights-as-claimed",
         "a malicious client claims a million records",
         ("experiment/parts.py", 'or self.experiment.aggregation.defence != "none"', ""),

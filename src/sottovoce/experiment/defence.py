@@ -48,6 +48,12 @@ def check_defence(experiment: Experiment, scheme: Scheme) -> None:
             f"{key} compares values, but {scheme.name} sends signs, whose majority vote already is a defence: nobody "
             "counts for more than one vote; remove defence"
         )
+    if scheme.once or experiment.scheme.warm_start is not None:
+        name = scheme.name if scheme.once else f'[scheme] warm_start = "{experiment.scheme.warm_start}"'
+        raise ValueError(
+            f"{key} judges the updates of a cohort, but {name} asks all clients at once for sums over their records; "
+            "remove one of them"
+        )
     if table.weighting == "records":
         raise ValueError(
             f"{key} counts every client the same, because a malicious one may claim any number of records; remove "

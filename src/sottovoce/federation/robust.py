@@ -31,7 +31,13 @@ class _Updates:
 
     def __init__(self, cohort: list[int], length: int) -> None:
         self._places = {client: place for place, client in enumerate(cohort)}
-        self._matrix = np.empty((len(cohort), length), np.float32)
+        try:
+            self._matrix = np.empty((len(cohort), length), np.float32)
+        except MemoryError:
+            raise RunError(
+                f"a defence holds all updates of a round, and {len(cohort)} of {length} values take "
+                f"{4e-9 * len(cohort) * length:.1f} GB, which there are not; lower [cohort] sample_rate"
+            ) from None
         self._came = np.zeros(len(cohort), np.bool_)
 
     def take(self, client: int, payload: bytes) -> None:

@@ -47,21 +47,21 @@ def write_images_png(rows: Sequence[tuple[str, NDArray[Any]]], path: Path, *, ac
     from matplotlib.figure import Figure
 
     columns = min(across, max(len(images) for _, images in rows))
-    figure = Figure(figsize=(2.6 + 0.8 * columns, 0.86 * len(rows)), layout="constrained")
+    figure = Figure(figsize=(2.2 + 0.8 * columns, 0.86 * len(rows)), layout="constrained")
     grid = np.reshape(figure.subplots(len(rows), columns, squeeze=False), (len(rows), columns))
     for axes, (title, images) in zip(grid, rows, strict=True):
         for place, cell in enumerate(axes):
             cell.set_axis_off()
             if place < len(images):
                 shown = images[place] if images.shape[-1] == 3 else images[place][..., 0]
-                cell.imshow(shown, cmap="gray", vmin=0, vmax=1)
+                cell.imshow(shown, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
         axes[0].text(-0.1, 0.5, title, ha="right", va="center", fontsize=8, transform=axes[0].transAxes)
-    _write(figure, path)
+    _write(figure, path, dpi=80)
 
 
-def _write(figure: Any, path: Path) -> None:
+def _write(figure: Any, path: Path, dpi: int = 150) -> None:
     picture = BytesIO()
-    figure.savefig(picture, format="png", dpi=150)
+    figure.savefig(picture, format="png", dpi=dpi)
     save(picture.getvalue(), path, "--png")
 
 

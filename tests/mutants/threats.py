@@ -61,7 +61,7 @@ MUTANTS = (
     of(
         "attack-on-nobody",
         "no client of a round is malicious, and every scheme looks robust",
-        ("federation/malicious.py", "_replace(malicious=self._round)", "_replace(malicious=frozenset())"),
+        ("federation/malicious.py", "_replace(malicious=self._round,", "_replace(malicious=frozenset(),"),
         tests=f"{RUNS} -k fifth",
     ),
     of(

@@ -73,7 +73,9 @@ class Malicious:
         """Deliver a request; an opening shows who is in the cohort, and so who of it is malicious."""
         if request.opening:
             self._round = self.choice.among(request.round, list(request.payloads), self.streams)
-        return self.engine.send(request._replace(malicious=self._round))
+        # Malicious clients come first, so that few workers act for them and compute what they compute together.
+        payloads = dict(sorted(request.payloads.items(), key=lambda item: item[0] not in self._round))
+        return self.engine.send(request._replace(malicious=self._round, payloads=payloads))
 
     def close(self) -> None:
         """Close the engine."""

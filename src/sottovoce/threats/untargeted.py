@@ -9,6 +9,7 @@ from statistics import NormalDist
 from typing import ClassVar, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sottovoce.core.validate import in_range
 from sottovoce.core.vectors import Vector
@@ -110,10 +111,8 @@ class LittleIsEnough(Attack):
 
     def updates(self, lab: Lab, clients: Sequence[int]) -> Iterator[Vector]:
         """Yield the shifted mean, the same for all."""
-        seen = lab.everyone
-        mean = np.mean(seen, axis=0, dtype=np.float64)
-        spread = np.std(seen, axis=0, dtype=np.float64)
-        shifted = (mean - self.shift(len(lab.malicious)) * spread).astype(np.float32)
+        mean, spread = _moments(lab.everyone)
+        shifted = np.asarray(mean - self.shift(len(lab.malicious)) * spread, np.float32)
         return (shifted for _ in clients)
 
     def shift(self, malicious: int) -> float:
@@ -146,9 +145,23 @@ class InnerProduct(Attack):
 
     def updates(self, lab: Lab, clients: Sequence[int]) -> Iterator[Vector]:
         """Yield the negative mean, the same for all."""
-        turned = np.asarray(-np.mean(lab.everyone, axis=0, dtype=np.float64), np.float32)
+        mean, _ = _moments(lab.everyone)
+        turned = np.asarray(-mean, np.float32)
         return (turned for _ in clients)
 
     def usual_boost(self, *, data: str, fraction: float, malicious: int, cohort: float) -> float:
         """Return one and a half times what cancels the honest clients."""
         return max(1.0, 1.5 * (cohort - malicious) / max(malicious, 1))
+
+
+def _moments(updates: Sequence[Vector]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return mean and standard deviation of each coordinate, in one pass over the updates."""
+    first = updates[0].astype(np.float64)  # deviations from it: no cancellation where updates are nearly alike
+    total, squares = np.zeros_like(first), np.zeros_like(first)
+    for update in updates[1:]:
+        deviation = update - first
+        total += deviation
+        squares += np.square(deviation, out=deviation)
+    total /= len(updates)
+    variance = np.maximum(squares / len(updates) - np.square(total), 0)
+    return first + total, np.sqrt(variance)

@@ -9,7 +9,7 @@ from sottovoce.core.errors import InputError
 from sottovoce.schemes import known, make
 from sottovoce.schemes.registry import scheme_class
 
-LINEAR = [name for name in known() if scheme_class(name).linear]
+LINEAR = [name for name in known() if scheme_class(name).linear and not scheme_class(name).once]
 
 
 @settings(max_examples=20, deadline=None)

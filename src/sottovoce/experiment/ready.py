@@ -89,8 +89,7 @@ def make_ready(protection: Protection, evaluator: Evaluator) -> Ready:
     bound = _bind(parts, coordinate_importance(parts, evaluator) if chosen else None)
     protection = protection.measured(measured_clip_norm(parts, evaluator, bound))
     policy = protection.policy(bound, protection.plan)
-    keys = parts.experiment.server.model_dump(exclude={"guard", "guard_bound", "guard_width"})
-    step = ServerStep(**keys, rounds=parts.experiment.experiment.rounds)
+    step = ServerStep(**parts.experiment.server.step_keys, rounds=parts.experiment.experiment.rounds)
     reference = _reference(parts, bound, evaluator)
     return _put_together(protection, parts.scheme, bound, protection.plan, policy, step, reference)
 

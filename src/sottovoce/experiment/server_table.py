@@ -84,6 +84,11 @@ class ServerTable(Table):
         description="For guard: standard deviations of the estimate that are tolerated above the bound (k).",
     )
 
+    @property
+    def step_keys(self) -> dict[str, Any]:
+        """Return the keys of the step that the server takes, without those of the guard."""
+        return self.model_dump(exclude={"guard", "guard_bound", "guard_width"})
+
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, given: Any) -> Any:

@@ -211,6 +211,9 @@ def test_the_attacker_learns_from_its_own_records_alone() -> None:
         ({"experiment": {"rounds": 7}}, "rounds of at least 8, got 7"),
         ({"server": {"optimizer": "adam"}}, r"\[server\] optimizer = \"sgd\" without average"),
         ({"threat": {"attack": "sign-inversion"}}, r"on honest training; remove \[threat\]"),
+        ({"scheme": {"warm_start": "fl-once"}}, "a warm start sends sums of records"),
+        ({"scheme": {"train": "head"}}, "read the whole network"),
+        ({"aggregation": {"defence": "median"}}, "on the plain mean"),
     ],
     ids=lambda value: str(value)[:40],
 )

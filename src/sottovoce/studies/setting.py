@@ -68,8 +68,7 @@ class Public:
 
 def prepare(experiment: Experiment, given: Given = NOTHING) -> Ready:
     """Load an experiment and bind its scheme, or say why an inference attack cannot be played on it."""
-    if experiment.threat is not None:
-        raise InputError("an inference attack is on honest training; remove [threat]")
+    _check(experiment)
     if experiment.privacy is not None and experiment.privacy.vote_noise_multiplier is not None:
         raise InputError(
             "an inference attack plays no vote; remove [privacy] vote_noise_multiplier and name public records in "
@@ -87,3 +86,20 @@ def public_of(ready: Ready) -> Public:
     parts = ready.protection.parts
     cohort = round(parts.cohort.expected)
     return Public(parts.network, parts.training(), ready.scheme, ready.server.step, ready.plan, cohort)
+
+
+def _check(experiment: Experiment) -> None:
+    """Raise for what the attacks do not know how to play against."""
+    scheme = experiment.make_scheme()
+    if scheme.once or experiment.scheme.warm_start is not None:
+        sender = scheme.name if scheme.once else "a warm start"
+        raise InputError(
+            f"inference attacks read updates, and {sender} sends sums of records; choose another scheme, and remove "
+            "[scheme] warm_start"
+        )
+    if experiment.model.front != "none" or experiment.scheme.train != "all":
+        raise InputError("inference attacks read the whole network; remove [model] front and [scheme] train")
+    if experiment.threat is not None:
+        raise InputError("an inference attack is on honest training; remove [threat]")
+    if experiment.aggregation.defence != "none":
+        raise InputError("an inference attack is on the plain mean; remove [aggregation] defence")

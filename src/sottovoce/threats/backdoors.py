@@ -19,7 +19,7 @@ __all__ = ["EdgeCaseBackdoor", "InBackdoor", "LabelFlip", "ModelReplacement", "O
 @final
 @dataclass(frozen=True, kw_only=True)
 class InBackdoor(Attack):
-    """Relabels every record of the source class as the target class, although honest clients have that class too.
+    """Every record of the source class relabelled as the target class, although honest clients have that class too.
 
     M train on the union of their records with y = source changed to target; all send boost * u. Left out, the boost is
     the papers': 7 up to 10 % malicious clients, 3 up to 20 % (4 on CIFAR-10), then 1 (2 on CIFAR-10).
@@ -46,7 +46,7 @@ class InBackdoor(Attack):
 @final
 @dataclass(frozen=True, kw_only=True)
 class OutBackdoor(Attack):
-    """Adds a class that no honest client has, labelled as the target class.
+    """A class that no honest client has, labelled as the target class.
 
     Honest clients hold no record of the source class; M keep theirs, labelled as the target, train on the union and
     send u, not boosted. Accuracy is measured without the source class, success on it alone.
@@ -68,7 +68,7 @@ class OutBackdoor(Attack):
 @final
 @dataclass(frozen=True, kw_only=True)
 class LabelFlip(Attack):
-    """Trains on wrong labels, each client for itself: the clumsy attack that needs no skill.
+    """Training on wrong labels, each client for itself: the clumsy attack that needs no skill.
 
     y = source becomes target; without a source every label y becomes classes - 1 - y. Not boosted.
     """
@@ -89,7 +89,7 @@ class LabelFlip(Attack):
 @final
 @dataclass(frozen=True, kw_only=True)
 class ModelReplacement(Attack):
-    """Scales a backdoored update so that the average of the round becomes the attackers' own model.
+    """A backdoored update, scaled so that the average of the round becomes the attackers' own model.
 
     boost * u with boost = n / m: if the honest updates cancel out, w + sum / n is the model that M trained, on the
     union of their records with the source class relabelled.
@@ -115,7 +115,7 @@ class ModelReplacement(Attack):
 @final
 @dataclass(frozen=True, kw_only=True)
 class EdgeCaseBackdoor(Attack):
-    """Teaches the mistake on unusual records only, which honest clients do not have and accuracy hardly shows.
+    """The mistake taught on unusual records only, which honest clients do not have and accuracy hardly shows.
 
     The tail of the source class (its `edge` share of records, 5 %, furthest from the class's mean) is labelled as the
     target; every malicious client has all of it beside its own records, honest clients have none of it. Not boosted.

@@ -19,7 +19,7 @@ __all__ = ["EnergyAware", "QuarterModulus"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class QuarterModulus(Attack):
-    """Puts the largest word under the mask that cannot wrap against itself: a quarter of the modulus.
+    """The largest word under the mask that cannot wrap against itself: a quarter of the modulus.
 
     +-2^b / (4 m) in every coordinate, with the sign of u. Half the modulus would do more but wraps as soon as the
     honest sum leans the same way. One client of a cohort owns the round; the energy guard sees it at once.
@@ -43,7 +43,7 @@ class QuarterModulus(Attack):
 @final
 @dataclass(frozen=True, kw_only=True)
 class EnergyAware(Attack):
-    """Sends as much as the energy guard lets pass, and not more: the attacker that knows the guard.
+    """As much as the energy guard lets pass, and not more: the attacker that knows the guard.
 
     u scaled so that the sum over M has norm r, r^2 = (k - 2) V sqrt(2 d) + m V d / n (V the noise variance of the sum,
     d its length, k the guard's width): the room that the guard leaves, and the noise that M left out; two standard

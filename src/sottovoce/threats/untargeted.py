@@ -21,7 +21,7 @@ __all__ = ["GradientAscent", "InnerProduct", "LittleIsEnough", "RandomUpdate", "
 @final
 @dataclass(frozen=True, kw_only=True)
 class RandomUpdate(Attack):
-    """Sends noise in place of an update, a new draw for every client and round.
+    """Noise in place of an update, a new draw for every client and round.
 
     u_k ~ N(0, stddev^2 I), independent; nobody colludes and nothing is boosted. On FL-SIGN these are random bits;
     schemes that send fewer values encode the noise as they would an update.
@@ -49,7 +49,7 @@ class RandomUpdate(Attack):
 @final
 @dataclass(frozen=True, kw_only=True)
 class GradientAscent(Attack):
-    """Climbs the loss on the union of the malicious clients' records, and boosts the update.
+    """Steps up the loss on the union of the malicious clients' records, boosted.
 
     w <- w + eta grad f(union of D_k, k in M; w), T_gd times; all of M send boost * (w - w_t). The boost multiplies the
     finished update (in the thesis it may also be read as the learning rate): 10, and 20 on IMDB.
@@ -74,7 +74,7 @@ class GradientAscent(Attack):
 @final
 @dataclass(frozen=True, kw_only=True)
 class SignInversion(Attack):
-    """Trains honestly and sends the opposite: on FL-SIGN, every sign inverted.
+    """The opposite of an honest update: on FL-SIGN, every sign inverted.
 
     -boost * u_k. The update is turned around before it is encoded, so that a zero still gets a random sign. With
     one local step this is gradient ascent on a client's own records.
@@ -95,7 +95,7 @@ class SignInversion(Attack):
 @final
 @dataclass(frozen=True, kw_only=True)
 class LittleIsEnough(Attack):
-    """Sends the mean of the honest updates, shifted in every coordinate by as much as passes for an honest one.
+    """The mean of the honest updates, shifted in every coordinate by as much as passes for an honest one.
 
     mu - z sd, both estimated from the updates that M would have made honestly, z = Phi^-1((n - m - s) / (n - m)) with
     s = floor(n / 2 + 1) - m: so many honest clients lie further out. Made to pass median, trimmed mean and Krum.
@@ -130,7 +130,7 @@ class LittleIsEnough(Attack):
 @final
 @dataclass(frozen=True, kw_only=True)
 class InnerProduct(Attack):
-    """Sends the negative mean of the honest updates, so that the sum points away from where it should.
+    """The negative mean of the honest updates, so that the sum points away from where it should.
 
     -boost * mu, mu estimated from the updates that M would have made honestly. Left out, the boost is
     1.5 (n - m) / m: enough to turn a plain mean around. The paper takes it small against Krum and the median.

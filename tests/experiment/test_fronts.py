@@ -17,7 +17,7 @@ from sottovoce.experiment.parts import gather
 from sottovoce.experiment.plan import plan
 from sottovoce.experiment.run import run
 from sottovoce.experiment.saved import read_model
-from sottovoce.experiment.sweep import layout
+from sottovoce.experiment.sweep import layout, sweep
 from sottovoce.federation.client import read_setup, setup_message
 from sottovoce.federation.local import LocalEngine
 from sottovoce.models.export import export
@@ -403,6 +403,25 @@ def test_a_key_of_the_projection_can_be_set_and_swept(tmp_path: Path) -> None:
     assert "experiment-dims-10-fl-std" in {point.experiment.name for point in points}
     with pytest.raises(ConfigError, match="is not a table"):
         load_file(tmp_path / "a.toml", ["model.front.dims=30"])
+
+
+def test_the_runs_of_a_sweep_compute_features_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sottovoce.models.fronts.scattering import Scattering
+
+    seen: list[int] = []
+    features = Scattering.features
+
+    def counted(self: Scattering, x: Any) -> Any:
+        seen.append(len(x))
+        return features(self, x)
+
+    monkeypatch.setattr(Scattering, "features", counted)
+    tables = fronted(experiment={"rounds": 1}).tables()
+
+    summaries = sweep(parse({**tables, "sweep": {"client": {"client_lr": [0.1, 0.2]}}}), tmp_path / "grid")
+
+    assert sum(seen) == 1797
+    assert summaries[0]["accuracy_final"] != summaries[1]["accuracy_final"]
 
 
 def test_the_resolved_experiment_says_the_same_again() -> None:

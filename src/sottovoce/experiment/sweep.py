@@ -26,6 +26,7 @@ from sottovoce.experiment.folder import Record
 from sottovoce.experiment.names import SCHEME_KEYS
 from sottovoce.experiment.run import default_folder, run
 from sottovoce.experiment.threat_table import UNTARGETED
+from sottovoce.models import keeping_features
 from sottovoce.schemes import make
 
 __all__ = ["layout", "sweep"]
@@ -66,13 +67,14 @@ def sweep(
     if (folder / "config.toml").exists():
         raise InputError(f"output folder {folder} holds a single run; choose another with --out")
     summaries = []
-    for point in layout(experiment):
-        name = point.experiment.name
+    with keeping_features():
+        for point in layout(experiment):
+            name = point.experiment.name
 
-        def note(record: Record, name: str = name) -> None:
-            observe(name, record)
+            def note(record: Record, name: str = name) -> None:
+                observe(name, record)
 
-        summaries.append(run(point, folder / name, resume=True, observe=note))
+            summaries.append(run(point, folder / name, resume=True, observe=note))
     draft = folder / "sweep.json.new"
     draft.write_text(json.dumps(summaries, indent=2) + "\n", encoding="utf-8")
     draft.replace(folder / "sweep.json")

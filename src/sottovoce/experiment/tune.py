@@ -20,6 +20,7 @@ from sottovoce.experiment.folder import Record, take_lock
 from sottovoce.experiment.names import GRIDS
 from sottovoce.experiment.proxy import clients_origin, make_proxy, public_origin
 from sottovoce.experiment.search import Point, Trials, rungs, search
+from sottovoce.models import keeping_features
 
 __all__ = ["FIRST_SEED", "Step", "Tuned", "chosen_file", "tune"]
 
@@ -70,7 +71,7 @@ def tune(
             "records": proxy.fingerprint(),
             "experiment": digest({name: told for name, told in tables.items() if name not in (*GRIDS, "engine")}),
         }
-        with _opened(path, protocol):
+        with _opened(path, protocol), keeping_features():
             trials = search([len(axis.values) for axis in axes], start, cells.play, budget=budget, seeds=seeds)
             best = trials.best()
             if best is None:

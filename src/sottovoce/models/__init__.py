@@ -5,7 +5,7 @@ from __future__ import annotations
 from sottovoce.models.base import Model
 from sottovoce.models.build import make_model
 from sottovoce.models.choose import choose_trainer, make_trainer
-from sottovoce.models.features import all_features
+from sottovoce.models.features import all_features, keeping_features
 from sottovoce.models.fronts import Front, make_front
 from sottovoce.models.metrics import answered, evaluate, guessed
 from sottovoce.models.network import Network
@@ -26,6 +26,7 @@ __all__ = [
     "choose_trainer",
     "evaluate",
     "guessed",
+    "keeping_features",
     "make_front",
     "make_model",
     "make_trainer",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -197,13 +198,19 @@ class Partial:
         """Return what the trained part reads, for stored records."""
         if not self.cut:
             return x
-        lower, trainer, relu = self._lower
-        scores = trainer.scores(self.whole[: lower.dim], x)
+        trainer, relu = self._lower
+        scores = trainer.scores(self.below, x)
         return np.maximum(scores, 0) if relu else scores
 
+    @property
+    def below(self) -> Vector:
+        """Return the parameters below the cut."""
+        tensors = self.network.layout.tensors
+        return self.whole[: sum(math.prod(shape) for name, shape in tensors if _layer(name) < self.cut)]
+
     @cached_property
-    def _lower(self) -> tuple[Network, Trainer, bool]:
-        """Return the layers below the cut as a network whose outputs are its logits."""
+    def _lower(self) -> tuple[Trainer, bool]:
+        """Return who evaluates the layers below the cut, as logits of a network of their own, and if ReLU follows."""
         from sottovoce.models.choose import make_trainer
 
         *below, last = self.network.layers[: self.cut]
@@ -211,7 +218,7 @@ class Partial:
             raise InputError(f"{self.name} cannot be cut before layer {self.cut}")
         layers = (*below, replace(last, relu=False))
         lower = Network(f"{self.name} below {self.layers[0]}", layers, self.input_shape, last.units, self.input_scale)
-        return lower, make_trainer(lower, LocalTraining()), last.relu
+        return make_trainer(lower, LocalTraining()), last.relu
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what travels to a worker: trainers do not."""

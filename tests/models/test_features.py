@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.random import default_rng
+
+from sottovoce.data import leaves
+from sottovoce.models import Model, all_features, keeping_features
+from sottovoce.models import features as module
+from sottovoce.models.fronted import Fronted
+from sottovoce.models.fronts.fourier import Fourier
+from sottovoce.models.fronts.scattering import Scattering
+from sottovoce.models.partial import Partial
+from sottovoce.models.zoo import network
+
+X = leaves((8, 8, 1), records=40).x_train
+FRONT = Scattering((8, 8, 1), 1 / 255, 10).fitted(leaves((8, 8, 1), records=100).x_train, 1 / 255)
+SCATTERED = Fronted(FRONT, network("logistic", (10,), 3))
+CNN = network("cnn", (8, 8, 1), 10)
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Count the records whose features were really computed."""
+    from sottovoce.models.fronts import chunks
+
+    calls: list[int] = []
+    mapped = chunks.mapped
+
+    def counted(function: Any, x: Any, *more: Any) -> Any:
+        calls.append(len(x))
+        return mapped(function, x, *more)
+
+    monkeypatch.setattr(chunks, "mapped", counted)
+    return calls
+
+
+def head(seed: int) -> Partial:
+    return Partial.start(CNN, ("fc2",), None, default_rng(seed))
+
+
+@pytest.mark.parametrize("model", [SCATTERED, head(1)], ids=["front", "layers"])
+def test_features_are_kept_for_later_runs_and_only_while_asked(model: Model, computed: list[int]) -> None:
+    plain = all_features(model, X, 1)
+    with keeping_features():
+        first, again, copied = (all_features(model, records, 1) for records in (X, X, X.copy()))
+    all_features(model, X, 1)
+
+    assert computed == [40, 40, 40]
+    assert again is first and copied is first
+    assert np.array_equal(first, plain) and not first.flags.writeable
+
+
+def test_another_front_or_other_records_are_computed_anew(computed: list[int]) -> None:
+    other = replace(SCATTERED, front=replace(FRONT, input_scale=1 / 200))
+    fitted = replace(SCATTERED, front=FRONT.fitted(leaves((8, 8, 1), records=100, seed=2).x_train, 1 / 255))
+    computed.clear()
+    rows = default_rng(1).random((6, 4)).astype(np.float32)
+    with keeping_features():
+        found = [all_features(model, X, 1) for model in (SCATTERED, other, fitted, head(1), head(2))]
+        found += [all_features(SCATTERED, X[::-1], 1)]
+        cosines = [
+            all_features(Fronted(Fourier((4,), dims=5, seed=seed), network("logistic", (5,), 3)), rows, 1)
+            for seed in (1, 2)
+        ]
+
+    assert computed == [40] * 6 + [6] * 2
+    assert not np.array_equal(cosines[0], cosines[1])
+    assert all(not np.array_equal(found[0], one) for one in found[1:])
+
+
+def test_a_head_of_another_class_count_shares_the_frozen_layers_below(computed: list[int]) -> None:
+    moved = head(1)
+    changed = moved.whole.copy()
+    changed[moved.places] += 1
+    with keeping_features():
+        all_features(moved, X, 1)
+        all_features(replace(moved, whole=changed), X, 1)
+
+    assert computed == [40]
+
+
+def test_the_oldest_go_where_there_is_no_room(computed: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST", 2 * 40 * 10 * 4)
+    with keeping_features():
+        for records in (X, X + 1, X, X + 2, X + 1, X):
+            all_features(SCATTERED, records, 1)
+
+    assert len(computed) == 4  # only X itself had to go, when the third came
+
+
+def test_records_without_a_front_are_never_copied_or_kept() -> None:
+    with keeping_features():
+        assert all_features(CNN, X, 1) is X

@@ -106,4 +106,16 @@ MUTANTS = (
         ),
         tests=f"{RUNS}::test_leaves_are_public_records_for_a_scheme_that_chooses_coordinates",
     ),
+    of(
+        "kept-features-of-another-front",
+        "a later run of a sweep trains on features that its clients were not told of",
+        ("models/features.py", "        digest.update(front.payload())\n", ""),
+        tests="tests/models/test_features.py",
+    ),
+    of(
+        "kept-features-of-other-records",
+        "a later run of a sweep trains on records of another data set",
+        ("models/features.py", "    digest.update(np.ascontiguousarray(x).data)\n", ""),
+        tests="tests/models/test_features.py",
+    ),
 )

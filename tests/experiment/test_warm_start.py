@@ -62,9 +62,9 @@ def test_what_a_warm_start_sends_is_counted_apart(warm: tuple[Path, dict[str, An
 
 def test_training_begins_at_the_solved_model(tmp_path: Path) -> None:
     one_round = {"experiment": {"rounds": 1, "evaluate_every": 1}, "client": {"client_lr": 1e-9}}
-    tables = merged(WARM, one_round)
-    run(small(**tables), tmp_path / "warm")
-    run(small(**merged(ONCE, {"experiment": {"rounds": 1}})), tmp_path / "once")
+    keys = {"record_norm": 5.0, "gain": 3.0}
+    run(small(**merged(WARM, one_round, {"scheme": {"warm_keys": keys}})), tmp_path / "warm")
+    run(small(**merged(ONCE, {"scheme": keys})), tmp_path / "once")
 
     assert model(tmp_path / "warm") == pytest.approx(model(tmp_path / "once"), abs=1e-4)
     assert read_rounds(tmp_path / "warm")[0]["accuracy"] > 0.9, "without a step of training"
@@ -129,6 +129,8 @@ def test_a_warm_start_that_too_few_stay_for_is_not_charged(tmp_path: Path) -> No
             "the warm start alone costs epsilon_server .* but the budget is 1; raise warm_noise_multiplier",
         ),
         ({"model": {"name": "mlp"}}, InputError, "one linear layer"),
+        ({"scheme": {"warm_keys": {"gian": 3.0}}}, InputError, "fl-once has no key 'gian'; did you mean 'gain'?"),
+        ({"scheme": {"warm_start": None, "warm_keys": {"gain": 3.0}}}, ConfigError, "for a warm start, and there is"),
     ],
 )
 def test_a_warm_start_that_cannot_be_is_refused(tables: Tables, error: type[SottovoceError], message: str) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sottovoce.core.errors import InputError, WireError
 from sottovoce.core.vectors import Layout
-from sottovoce.schemes.once import CONSTANT, Moments, Once
+from sottovoce.schemes.once import Moments, Once
 
 RNG = np.random.default_rng
 
@@ -61,8 +61,10 @@ def test_a_message_is_as_long_as_its_moments_and_gives_them_back() -> None:
     message = scheme.pack(moments)
 
     assert len(message) == scheme.length == 21 + 18
-    assert np.linalg.norm(message) == pytest.approx(math.hypot(*map(np.linalg.norm, moments)), rel=1e-6)
-    assert all(np.allclose(one, two, atol=1e-6) for one, two in zip(scheme.unpack(message), moments, strict=True))
+    found = scheme.unpack(message)
+    assert np.linalg.norm(message) == pytest.approx(math.hypot(np.linalg.norm(moments.a), np.linalg.norm(moments.b)))
+    assert found.a == pytest.approx(moments.a, abs=1e-6) and found.b == pytest.approx(moments.b, abs=1e-6)
+    assert found.means is None
 
 
 @settings(max_examples=60, deadline=None)
@@ -138,22 +140,46 @@ def test_an_empty_record_adds_nothing_and_is_no_error() -> None:
     assert not scheme.statistics(x[:0], y[:0]).any()
 
 
-def test_with_a_record_norm_the_model_has_a_bias_and_reads_records_as_they_are() -> None:
-    scheme = bound(record_norm=8.0, gain=1.0)
-    x, y = records()
-    long = x.copy()
-    long[0] *= 100
-    a, b = scheme.unpack(message := scheme.statistics(x, y))
-    augmented = np.hstack([x / 8, np.full((len(x), 1), CONSTANT)]) / math.sqrt(1 + CONSTANT**2)
+def slow_centred_model(shards: list[tuple[Any, Any]], norm: float, ridge: float) -> tuple[Any, Any]:
+    """Solve about each client's own means, by loops over records, and set the bias by the means of all."""
+    a, b = np.zeros((6, 6)), np.zeros((6, 3))
+    all_x, all_t = [], []
+    for x, y in shards:
+        scaled = [record / norm * min(1.0, norm / np.linalg.norm(record)) for record in x.astype(np.float64)]
+        targets = [np.eye(3)[label] - 1 / 3 for label in y]
+        for record, target in zip(scaled, targets, strict=True):
+            dx, dt = record - np.mean(scaled, axis=0), target - np.mean(targets, axis=0)
+            a += np.outer(dx, dx) / len(x) / len(shards)
+            b += np.outer(dx, dt) / len(x) / len(shards)
+        all_x += scaled
+        all_t += targets
+    kernel = np.linalg.solve(a + ridge * np.trace(a) / 6 * np.eye(6), b)
+    return kernel / norm, np.mean(all_t, axis=0) - np.mean(all_x, axis=0) @ kernel
 
-    params = scheme.decode(message, {}, 0, RNG())["params"].astype(np.float64)
-    weights = np.linalg.solve(a + scheme.ridge * np.trace(a) / 7 * np.eye(7), b)
 
-    assert np.all(np.linalg.norm(x, axis=1) < 8)
-    assert a == pytest.approx(augmented.T @ augmented / len(x), abs=1e-6)
-    assert x @ params[:18].reshape(6, 3) + params[18:] == pytest.approx(augmented @ weights, rel=1e-3, abs=1e-4)
-    assert params[18:].any()
-    assert np.linalg.norm(scheme.statistics(long, y)) <= 1.5, "a long record is scaled down to the norm"
+@pytest.mark.parametrize("clip", [1.0, 0.05])
+def test_with_a_record_norm_moments_are_about_the_clients_means_and_the_model_has_a_bias(clip: float) -> None:
+    scheme = bound(record_norm=2.0, gain=1.0)
+    x, y = records(40)
+    x += 1  # a mean that an origin would see
+    shards = [(x[k::4], y[k::4]) for k in range(4)]
+    messages = [clip * scheme.statistics(*shard) for shard in shards]
+
+    params = scheme.decode(np.mean(messages, axis=0), {}, 0, RNG())["params"].astype(np.float64)
+    kernel, bias = slow_centred_model(shards, 2.0, scheme.ridge)
+
+    assert np.any(np.linalg.norm(x, axis=1) > 2) and np.any(np.linalg.norm(x, axis=1) < 2)
+    assert params[:18].reshape(6, 3) == pytest.approx(kernel, rel=1e-3, abs=1e-4)
+    assert params[18:] == pytest.approx(bias, rel=1e-3, abs=1e-4)
+    assert np.abs(bias).max() > 0.01
+
+
+def test_a_bias_is_not_blown_up_by_a_sum_that_drowned() -> None:
+    scheme = bound(record_norm=2.0, gain=1.0).with_noise(1.0)
+    message = np.zeros(scheme.length, np.float32)
+    message[-4:] = [0.1, 0.1, 0.1, -0.01]  # the means of t, and less than nobody
+
+    assert np.abs(scheme.decode(message, {}, 0, RNG())["params"][18:]).max() <= 1 / (scheme.public_norm / 4)
 
 
 def test_two_classes_with_one_output_are_told_apart_by_its_sign() -> None:

@@ -230,6 +230,11 @@ class Experiment(Table):
         """Return the scheme, not yet bound to a model."""
         return self.complete(make(self.scheme.name, **self.scheme.keys))
 
+    def make_warm(self) -> Scheme | None:
+        """Return the scheme that finds a warm start, not yet bound to a model; None: training begins at w_0."""
+        table = self.scheme
+        return None if table.warm_start is None else make(table.warm_start, **table.warm_keys)
+
     def complete(self, scheme: Scheme) -> Scheme:
         """Return a scheme with what `[scheme]` says of every scheme."""
         bits = self.scheme.downlink_bits

@@ -19,6 +19,8 @@ def check_once(experiment: Experiment, scheme: Scheme) -> None:
         _check_one_message(experiment, scheme)
     if experiment.scheme.warm_start is not None:
         _check_warm_start(experiment, scheme)
+    elif experiment.scheme.warm_keys:
+        raise ValueError("[scheme] warm_keys are for a warm start, and there is none; set warm_start, or remove them")
     elif experiment.privacy is not None and experiment.privacy.warm_noise_multiplier is not None:
         raise ValueError(
             "[privacy] warm_noise_multiplier is the noise of a warm start, and there is none; set [scheme] warm_start, "
@@ -44,6 +46,7 @@ def _check_one_message(experiment: Experiment, scheme: Scheme) -> None:
 
 def _check_warm_start(experiment: Experiment, scheme: Scheme) -> None:
     key = f'[scheme] warm_start = "{experiment.scheme.warm_start}"'
+    experiment.make_warm()  # refuses keys that it does not have
     if scheme.once:
         raise ValueError(f"{key} is for schemes that train, and {scheme.name} does not; remove it")
     if scheme.needs_start:

@@ -35,7 +35,7 @@ from sottovoce.federation.local_evaluation import records_aside
 from sottovoce.federation.shared import Arrays
 from sottovoce.federation.worker import Blueprint
 from sottovoce.models import LocalTraining, Model, all_features
-from sottovoce.schemes import Scheme, make
+from sottovoce.schemes import Scheme
 
 __all__ = ["Parts", "gather"]
 
@@ -182,8 +182,8 @@ def gather(experiment: Experiment, given: Given = NOTHING, front: bytes = b"") -
     net = make_network(experiment, dataset, seeds, given.network, front)
     scheme = scheme.fit(net.layout)
     scheme.bind(net.dim)  # refuses a ratio or a chunking that does not fit this model
-    warm = None if experiment.scheme.warm_start is None else make(experiment.scheme.warm_start).fit(net.layout)
-    return Parts(experiment, dataset, splits, net, owners, cohort, scheme, seeds, threat, warm)
+    warm = experiment.make_warm()
+    return Parts(experiment, dataset, splits, net, owners, cohort, scheme, seeds, threat, warm and warm.fit(net.layout))
 
 
 def _scheme(experiment: Experiment, given: Given) -> Scheme:

@@ -292,6 +292,11 @@ class SchemeTable(Table):
         'name = "logistic" under [model]. In a private run it is paid from the budget ([privacy] '
         "warm_noise_multiplier). Not set: training begins at w_0.",
     )
+    warm_keys: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Keys of the scheme that finds the warm start, such as {record_norm = 1.0}; those left out have "
+        "their defaults.",
+    )
     keys: dict[str, Any] = Field(
         default_factory=dict,
         description="The scheme's own keys; in a file they stand in [scheme] itself.",

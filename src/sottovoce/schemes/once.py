@@ -20,21 +20,25 @@ from sottovoce.schemes.keys import described, positive
 __all__ = ["Moments", "Once"]
 
 MOST_FEATURES: Final = 4096  # a message has half the square of it, and the server solves for as many unknowns
-CONSTANT: Final = 0.1  # of `record_norm`: what is appended to a record, for the bias
+MEANS: Final = 0.1  # what the means weigh in a message, beside the second moments
 Matrix = NDArray[np.float64]
 
 
 class Moments(NamedTuple):
-    """The second moments of records: A = mean of x x^T, and B = mean of x t^T, with the targets t of their classes."""
+    """The moments of a client's records x with targets t: A = mean x x^T, B = mean x t^T, and if wanted their means.
+
+    `means` is (mean x, mean t, 1), and then A and B are taken about the means; without it they are about 0.
+    """
 
     a: Matrix
     b: Matrix
+    means: Matrix | None = None
 
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Once(Scheme):
-    """Ridge regression on the model's inputs, from second moments that every client sends once.
+    """Ridge regression on the model's inputs, from moments that every client sends once.
 
     Symbols: d = features, C = `outputs`, x a record scaled to norm 1, t = the one-hot label less 1 / C (of two classes
     with one output: +-1/2); A_k, B_k = the means of x x^T and x t^T over the records of client k; s = `noise`.
@@ -45,11 +49,13 @@ class Once(Scheme):
 
     tau^2 is the mean squared eigenvalue of the noise in A: an eigenvalue counts as the root of its own square plus that
     of the noise, which keeps directions that drowned from being blown up. s is public: z S / (expected cohort).
+    With `record_norm` r, x is a record over r, A_k and B_k are taken about the client's own means, which are shorter
+    and so let in less noise, and a tenth of (mean x, mean t, 1) is sent too: the bias is mean t - W^T mean x.
     Sufficient statistics perturbation: Vu and Slavkovic 2009; Wang, "Revisiting differentially private linear
     regression", UAI 2018; federated: Alsulaimawi, arXiv 2601.08216. Clipping to one norm and the filter are ours.
 
-    `public_norm`, S: no message of records of norm 1 is shorter than 1 / sqrt(d), as trace(A_k) = 1. Clipped to that,
-    all messages are equally long, whatever anybody's records, and the scale of S cancels out of the model's decisions.
+    `public_norm`, S: a length that no message falls short of. Clipped to it, all messages are equally long, whatever
+    anybody's records, and the scale of S cancels out of the model.
     """
 
     name: ClassVar[str] = "fl-once"
@@ -61,9 +67,9 @@ class Once(Scheme):
     record_norm: float | None = field(
         default=None,
         metadata=described(
-            "Longest record (L2 norm) that counts in full; longer ones are scaled down, and a constant of a tenth of "
-            "it gives the model its bias. Take a public number, such as the square root of the features if these are "
-            "at most 1. Not set: every record counts by its direction alone, and the bias is 0.",
+            "Longest record (L2 norm) that counts in full, a public number; longer ones are scaled down. With it the "
+            "model has a bias, and noise costs less, but clients with one record or one class add nothing. Not set: "
+            "records count by their direction alone, and the bias is 0.",
             "finite and above 0",
         ),
     )
@@ -105,7 +111,7 @@ class Once(Scheme):
         features, outputs = shapes[0]
         if features > MOST_FEATURES:
             raise InputError(
-                f"fl-once sends a message for each pair of features, so they must be at most {MOST_FEATURES}, got "
+                f"fl-once sends a value for each pair of features, so they must be at most {MOST_FEATURES}, got "
                 f"{features}; let a public front make fewer of them"
             )
         return replace(self, outputs=outputs)
@@ -126,23 +132,19 @@ class Once(Scheme):
         return self.dim // self.outputs - 1
 
     @property
-    def size(self) -> int:
-        """Return the rows of A: the features, and the constant if there is one."""
-        return self.features + (self.record_norm is not None)
-
-    @property
     def length(self) -> int:
-        """Return the values of a message: A's upper triangle and B."""
-        return self.size * (self.size + 1) // 2 + self.size * self.outputs
+        """Return the values of a message: A's upper triangle, B, and the means if they are sent."""
+        d = self.features
+        return d * (d + 1) // 2 + d * self.outputs + (0 if self.record_norm is None else d + self.outputs + 1)
 
     @property
     def public_norm(self) -> float:
-        """Return S, below the norm of every message, so that all are clipped to it.
+        """Return S, which no message falls short of, so that all are clipped to it.
 
-        Records of norm 1: |A_k| >= trace(A_k) / sqrt(d) = 1 / sqrt(d). With a constant c, the corner of A_k alone is
-        c^2 / (1 + c^2). A client without a record, or with empty ones, sends less.
+        Directions: |A_k| >= trace(A_k) / sqrt(d) = 1 / sqrt(d). With means, the constant among them is a tenth. A
+        client without a record, or without one that is not empty, sends less.
         """
-        return 1 / math.sqrt(self.size) if self.record_norm is None else CONSTANT**2 / (1 + CONSTANT**2)
+        return 1 / math.sqrt(self.features) if self.record_norm is None else MEANS
 
     # Nobody needs to be told anything.
 
@@ -157,11 +159,15 @@ class Once(Scheme):
         return Task(np.zeros(self.dim, np.float32) if self.start is None else self.start, 0, memory)
 
     def statistics(self, features: NDArray[np.float32], labels: NDArray[Any]) -> Vector:
-        """Return the second moments of a client's records, as they are sent."""
+        """Return the moments of a client's records, as they are sent."""
         if not len(labels):
             return np.zeros(self.length, np.float32)
         x, t = self._records(features), self._targets(labels)
-        return self.pack(Moments(x.T @ x / len(x), x.T @ t / len(x)))
+        if self.record_norm is None:
+            return self.pack(Moments(x.T @ x / len(x), x.T @ t / len(x)))
+        means = np.concatenate([x.mean(axis=0), t.mean(axis=0), [1.0]])
+        x, t = x - x.mean(axis=0), t - t.mean(axis=0)
+        return self.pack(Moments(x.T @ x / len(x), x.T @ t / len(x), means))
 
     def encode(self, update: Vector, seed: int, rng: Generator) -> Message:
         """Return the statistics as they are."""
@@ -169,50 +175,52 @@ class Once(Scheme):
 
     def decode(self, mean: Vector, state: State, seed: int, rng: Generator) -> State:
         """Return the model that the mean of the messages is solved for."""
-        moments = self.unpack(mean)
-        values, vectors = np.linalg.eigh(moments.a)
-        tau = self.noise * math.sqrt((self.size + 1) / 2)
+        a, b, means = self.unpack(mean)
+        values, vectors = np.linalg.eigh(a)
+        tau = self.noise * math.sqrt((self.features + 1) / 2)
         damped = np.hypot(np.maximum(values, 0), tau) + self.ridge * max(0.0, float(values.mean()))
         inverse = np.divide(1, damped, out=np.zeros_like(damped), where=damped > 0)
-        return {"params": self._params(vectors @ (inverse[:, None] * (vectors.T @ moments.b)))}
+        kernel = vectors @ (inverse[:, None] * (vectors.T @ b))
+        bias = np.zeros(self.outputs)
+        if means is not None and self.record_norm is not None:
+            x, t, weight = means[: self.features], means[self.features : -1], float(means[-1])
+            # Of messages that are all clipped to S, and none longer than 2, at least S / 2 is left, up to noise.
+            bias = (t - x @ kernel) / max(weight, self.public_norm / 4)
+            kernel = kernel / self.record_norm
+        return {"params": (self.gain * np.concatenate([kernel.ravel(), bias])).astype(np.float32)}
 
     def pack(self, moments: Moments) -> Vector:
-        """Return the message of some moments: an isometry of their Frobenius norm."""
-        rows, columns, weights = _triangle(self.size)
-        return np.concatenate([moments.a[rows, columns] * weights, moments.b.ravel()]).astype(np.float32)
+        """Return the message of some moments; that of A and B is as long as they are."""
+        rows, columns, weights = _triangle(self.features)
+        parts = [moments.a[rows, columns] * weights, moments.b.ravel()]
+        if moments.means is not None:
+            parts.append(MEANS * moments.means)
+        return np.concatenate(parts).astype(np.float32)
 
     def unpack(self, message: Vector) -> Moments:
         """Return the moments of a message."""
-        rows, columns, weights = _triangle(self.size)
-        values = message.astype(np.float64)
-        a = np.empty((self.size, self.size))
-        a[rows, columns] = a[columns, rows] = values[: len(rows)] / weights
-        return Moments(a, values[len(rows) :].reshape(self.size, self.outputs))
+        d = self.features
+        rows, columns, weights = _triangle(d)
+        triangle, b, means = np.split(message.astype(np.float64), [len(rows), len(rows) + d * self.outputs])
+        a = np.empty((d, d))
+        a[rows, columns] = a[columns, rows] = triangle / weights
+        return Moments(a, b.reshape(d, self.outputs), means / MEANS if len(means) else None)
 
     def _records(self, features: NDArray[np.float32]) -> Matrix:
-        """Return records of norm at most 1: their directions, or with a constant as a share of `record_norm`."""
+        """Return records of norm at most 1: their directions, or shares of `record_norm`."""
         x: Matrix = features.reshape(len(features), -1).astype(np.float64)
         if x.shape[1] != self.features:
             raise InputError(f"records of {self.features} features were expected, got {x.shape[1]}")
         norms = np.linalg.norm(x, axis=1, keepdims=True)
         if self.record_norm is None:
             return x / np.where(norms > 0, norms, 1)
-        x = x / np.maximum(norms, self.record_norm)
-        return np.hstack([x, np.full((len(x), 1), CONSTANT)]) / math.sqrt(1 + CONSTANT**2)
+        scaled: Matrix = x / np.maximum(norms, self.record_norm)
+        return scaled
 
     def _targets(self, labels: NDArray[Any]) -> Matrix:
         if self.outputs == 1:
             return labels.astype(np.float64)[:, None] - 0.5
         return np.eye(self.outputs)[labels.astype(np.int64)] - 1 / self.outputs
-
-    def _params(self, weights: Matrix) -> Vector:
-        """Return the flat model, which reads records as they are: the scales of `_records` move into the weights."""
-        if self.record_norm is None:
-            kernel, bias = weights, np.zeros(self.outputs)
-        else:
-            weights = weights / math.sqrt(1 + CONSTANT**2)
-            kernel, bias = weights[:-1] / self.record_norm, weights[-1] * CONSTANT
-        return (self.gain * np.concatenate([kernel.ravel(), bias])).astype(np.float32)
 
     @property
     def paper_values(self) -> tuple[float, float]:

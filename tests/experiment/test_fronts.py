@@ -430,15 +430,6 @@ def test_the_resolved_experiment_says_the_same_again() -> None:
     assert parse(experiment.tables()).identity() == experiment.identity()
 
 
-@pytest.mark.parametrize("name", ["fashion-scattering-dp", "fashion-head-dp"])
-def test_the_published_files_name_their_fronts(name: str) -> None:
-    experiment = load_file(Path(__file__).parents[2] / "experiments" / f"{name}.toml")
-
-    assert experiment.experiment.name == name
-    assert experiment.model.front in ("scattering", "gabor") and experiment.model.projection.source == "leaves"
-    assert experiment.privacy is not None and experiment.privacy.epsilon == 1
-
-
 def test_a_torch_module_freezes_its_own_parameters() -> None:
     torch = pytest.importorskip("torch")
     from sottovoce.experiment.given import Given

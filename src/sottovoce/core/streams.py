@@ -43,6 +43,7 @@ class Purpose(IntEnum):
     PUBLIC = 12  # batches of public data
     SETUP = 13  # anything else the set-up draws
     ATTACK = 14  # who is malicious, and what malicious clients draw
+    DEVICE = 15  # which device a client has, how fast it is, and when it fails
 
 
 @dataclass(frozen=True)

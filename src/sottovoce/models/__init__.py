@@ -6,6 +6,7 @@ from sottovoce.models.base import Model
 from sottovoce.models.build import make_model
 from sottovoce.models.choose import choose_trainer, make_trainer
 from sottovoce.models.features import all_features, keeping_features
+from sottovoce.models.flops import training_gflop, training_memory_mb
 from sottovoce.models.fronts import Front, make_front
 from sottovoce.models.metrics import answered, evaluate, guessed
 from sottovoce.models.network import Network
@@ -31,4 +32,6 @@ __all__ = [
     "make_model",
     "make_trainer",
     "network",
+    "training_gflop",
+    "training_memory_mb",
 ]

@@ -1,9 +1,9 @@
 """Count what training costs a device, from the network alone: floating-point operations, and memory.
 
 A product of an (a, b) and a (b, c) matrix is 2abc operations; convolutions, dense and recurrent layers are made of
-such. A step goes forward once and backward twice as much: the gradients of the weights, and those of the layer's inputs,
-which nobody needs at or below the lowest layer that trains. Element-wise work (activations, pooling, the optimiser,
-a scheme's own coding) is not counted: on the papers' networks it is a few percent.
+such. A step goes forward once, and backward twice as much: for the gradients of the weights, and for those of the
+layer's inputs, which nobody needs at the lowest layer that trains or below. Element-wise work is not counted:
+activations, pooling, the optimiser, a scheme's own coding.
 """
 
 from __future__ import annotations

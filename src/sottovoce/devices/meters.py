@@ -12,7 +12,7 @@ from sottovoce.devices.device import Device
 from sottovoce.devices.energy import Interval, Joules
 from sottovoce.devices.population import Fleet, Population
 
-__all__ = ["Ledgers", "moving_joules", "moving_seconds"]
+__all__ = ["Meters", "moving_joules", "moving_seconds"]
 
 Floats = NDArray[np.float64]
 
@@ -56,7 +56,7 @@ def _of_device(device: Device, up: Floats, down: Floats, up_mbps: Floats, down_m
 
 
 @dataclass
-class Ledgers:
+class Meters:
     """What each of some clients has spent so far in a round: joules of bytes, sessions, short silences, GFLOP."""
 
     population: Population
@@ -67,41 +67,35 @@ class Ledgers:
     gflop: Floats
 
     @classmethod
-    def empty(cls, population: Population, fleet: Fleet) -> Ledgers:
-        """Return the ledgers of clients that have done nothing yet."""
+    def empty(cls, population: Population, fleet: Fleet) -> Meters:
+        """Return the meters of clients that have done nothing yet."""
         return cls(population, fleet, *(np.zeros(len(fleet)) for _ in range(4)))
 
-    def talk(self, at: NDArray[np.bool_] | slice, up: Floats, down: Floats, silent: Floats | None) -> None:
-        """Charge the clients at some places for a phase; `silent` is how long each was quiet before it, None: first."""
-        fleet = self.fleet[at] if isinstance(at, np.ndarray) else self.fleet
+    def talk(self, at: NDArray[np.intp], up: Floats, down: Floats, silent: Floats) -> None:
+        """Charge the clients at some places for a phase; `silent` is how long each was quiet before (NaN: for ever)."""
+        fleet = self.fleet[at]
         self.moved[at] += moving_joules(self.population, fleet, up, down)
-        if silent is None:
-            self.sessions[at] += 1
-        else:
-            self._pause(at, fleet, silent)
+        goes_on = silent <= self.population.column("radio", "tail_s", fleet)
+        self.sessions[at] += ~goes_on
+        self.waited[at] += np.where(goes_on, silent, 0.0)
 
-    def train(self, at: NDArray[np.bool_] | slice, gflop: Floats) -> None:
+    def train(self, at: NDArray[np.intp], gflop: Floats) -> None:
         """Charge the clients at some places for a training in the middle of a phase; a long one ends the session."""
-        fleet = self.fleet[at] if isinstance(at, np.ndarray) else self.fleet
-        tails = self.population.column("radio", "tail_s", fleet)
+        fleet = self.fleet[at]
         self.gflop[at] += gflop
-        self.sessions[at] += gflop / fleet.gflops > tails
-
-    def _pause(self, at: NDArray[np.bool_] | slice, fleet: Fleet, silent: Floats) -> None:
-        over = silent > self.population.column("radio", "tail_s", fleet)
-        self.sessions[at] += over
-        self.waited[at] += np.where(over, 0.0, silent)
+        self.sessions[at] += gflop / fleet.gflops > self.population.column("radio", "tail_s", fleet)
 
     def mean(self) -> Joules | None:
-        """Return what one of these clients spent on average; None if there are none."""
-        if not len(self.fleet):
+        """Return what one client that did anything spent on average; None if there is none."""
+        active = int(np.count_nonzero(self.sessions))
+        if not active:
             return None
         kinds = range(len(self.population.devices))
         totals = [self._of_kind(kind) for kind in kinds]
         whole = totals[0]
         for more in totals[1:]:
             whole = whole + more
-        return whole * (1 / len(self.fleet))
+        return whole * (1 / active)
 
     def _of_kind(self, kind: int) -> Joules:
         device, mine = self.population.devices[kind], self.fleet.kinds == kind

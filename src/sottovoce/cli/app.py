@@ -20,6 +20,7 @@ from sottovoce.cli import (
     attacks,
     audit,
     data,
+    devices,
     explain,
     export,
     infer,
@@ -83,6 +84,7 @@ app.command("predict", epilog=predict.EXAMPLE)(predict.predict)
 app.command("export", epilog=export.EXAMPLE)(export.export)
 app.command("schemes", epilog=schemes.EXAMPLE)(schemes.schemes)
 app.command("attacks", epilog=attacks.EXAMPLE)(attacks.attacks)
+app.command("devices", epilog=devices.EXAMPLE)(devices.devices)
 app.command("explain", epilog=explain.EXAMPLE)(explain.explain)
 app.add_typer(data.app, name="data")
 app.add_typer(infer.app, name="infer")

@@ -21,7 +21,7 @@ from sottovoce.devices.energy import Joules
 from sottovoce.devices.meters import Meters, moving_seconds
 from sottovoce.devices.population import Fleet, Population, uniforms
 
-__all__ = ["TRAINING", "Cause", "Clock", "RoundClock", "RoundTime", "Rules", "online"]
+__all__ = ["TRAINING", "Cause", "Clock", "Gflop", "RoundClock", "RoundTime", "Rules", "online"]
 
 Floats = NDArray[np.float64]
 Clients = NDArray[np.int64]

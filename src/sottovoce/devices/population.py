@@ -71,7 +71,7 @@ class Population:
             if not 0 < share <= 1:
                 raise InputError(f"the share of {device.name} must be in (0, 1], got {share:g}")
         if abs(sum(self.shares) - 1) > _SUM:
-            names = ", ".join(f"{device.name} {share:g}" for device, share in self._pairs)
+            names = ", ".join(f"{device.name} {share:g}" for device, share in self.pairs)
             raise InputError(f"the shares of the profiles must sum to 1, got {sum(self.shares):g} ({names})")
 
     @classmethod
@@ -122,7 +122,8 @@ class Population:
         return np.array([getattr(getattr(device, part), name) for device in self.devices], np.float64)[kinds]
 
     @property
-    def _pairs(self) -> list[tuple[Device, float]]:
+    def pairs(self) -> list[tuple[Device, float]]:
+        """Return the devices with their shares."""
         return list(zip(self.devices, self.shares, strict=True))
 
 

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 from sottovoce.core.errors import ConfigError, PrivacyError
 from sottovoce.devices import Dropout
 from sottovoce.experiment.defence import check_defence
+from sottovoce.experiment.device_table import check_devices, make_dropout
 from sottovoce.experiment.names import GRIDS, SCHEME_KEYS, check_names
 from sottovoce.experiment.once_rules import check_once
 from sottovoce.experiment.rules import sentence
@@ -84,7 +85,6 @@ class Experiment(Table):
         if self.secure == "real" and self.privacy is not None and self.privacy.mechanism == "gaussian":
             raise ValueError('[privacy] mechanism = "gaussian" is not made of integers and cannot be masked')
         self._check_key_life()
-        self.make_dropout()
         return self
 
     def _check_front(self) -> None:
@@ -122,6 +122,7 @@ class Experiment(Table):
         self._check_privacy(scheme)
         check_threat(self, scheme)
         check_once(self, scheme)
+        check_devices(self, scheme)
         self._check_guard()
 
     def _check_server(self, scheme: Scheme) -> None:
@@ -211,20 +212,8 @@ class Experiment(Table):
         return self.aggregation.secure or ("none" if self.privacy is None else "ideal")
 
     def make_dropout(self) -> Dropout:
-        """Return who leaves when."""
-        table = self.devices
-        chances = table.dropout if isinstance(table.dropout, dict) else {"mask": table.dropout}
-        try:
-            leave = tuple((int(round_), int(client), str(phase)) for round_, client, phase in table.leave)
-        except (ValueError, TypeError):
-            raise ValueError(f"[devices] leave wants [round, client, phase] triples, got {table.leave}") from None
-        for round_, client, phase in leave:
-            if not 0 <= round_ <= self.experiment.rounds or client < 0:
-                raise ValueError(
-                    f"[devices] leave [{round_}, {client}, {phase!r}] never happens: rounds are 1 to "
-                    f"{self.experiment.rounds} (0 is the vote), and clients are numbered from 0"
-                )
-        return Dropout(chances, leave)
+        """Return who leaves when, beside what a device profile brings."""
+        return make_dropout(self)
 
     def make_scheme(self) -> Scheme:
         """Return the scheme, not yet bound to a model."""

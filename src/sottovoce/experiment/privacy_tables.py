@@ -9,7 +9,7 @@ from pydantic import Field
 
 from sottovoce.experiment.table import Rate, Table
 
-__all__ = ["AggregationTable", "DevicesTable", "PrivacyTable"]
+__all__ = ["AggregationTable", "PrivacyTable"]
 
 
 class PrivacyTable(Table):
@@ -218,19 +218,4 @@ class AggregationTable(Table):
         gt=0,
         description="For a secure sum that is not private: largest size of a single value in a message. Raise it if a "
         "message says that it is outside; a smaller one rounds more finely.",
-    )
-
-
-class DevicesTable(Table):
-    """The `[devices]` table: which clients leave a simulated round, and before which phase."""
-
-    dropout: float | dict[str, float] = Field(
-        0.0,
-        description="Chance that a client leaves before it sends its message, in [0, 1); or one chance for each phase, "
-        "such as {advertise = 0.1, mask = 0.2}. Phases: advertise, share, mask, consistency, unmask.",
-    )
-    leave: list[list[int | str]] = Field(
-        default_factory=list,
-        description='Clients that leave for certain, as [round, client, phase], such as [[3, 7, "mask"]]. Round 0 is '
-        "the private vote; clients are numbered from 0.",
     )

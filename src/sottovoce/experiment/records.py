@@ -19,7 +19,7 @@ __all__ = ["OPERATOR_ONLY", "Record", "Told", "best_of", "tell", "tell_operator"
 Record = dict[str, Any]
 
 OPERATOR_ONLY: Final = (
-    *("cohort", "senders", "failures", "phases", "seconds", "reason", "sizes"),
+    *("cohort", "senders", "failures", "phases", "seconds", "reason", "sizes", "dropouts"),
     *("client_accuracy_mean", "client_accuracy_worst_tenth", "client_accuracy_worst", "client_accuracy_clients"),
     *("personal_accuracy_mean", "personal_accuracy_worst_tenth", "personal_accuracy_worst"),
 )
@@ -43,8 +43,19 @@ class Told(NamedTuple):
         return {**self.public, **(self.operator or {}), **sizes}
 
 
-def tell(round_: int, cohort: int, total: Total, *, seconds: float, costs: Costs | None, more: Record) -> Told:
+def tell(
+    round_: int,
+    cohort: int,
+    total: Total,
+    *,
+    seconds: float,
+    costs: Costs | None,
+    more: Record,
+    secret: Record | None = None,
+) -> Told:
     """Return the records of a round; `costs` are what a private run publishes in place of real bytes.
+
+    `secret` is what the operator of a private run is told beside the usual; of other runs it is in no record.
 
     That a round was aborted is no secret: everybody sees that its model did not change.
     """
@@ -53,7 +64,7 @@ def tell(round_: int, cohort: int, total: Total, *, seconds: float, costs: Costs
     if costs is None:
         return Told(measured | more | aborted, None, total.clients)
     expected = {"round": round_, "bytes_up": costs.round.up, "bytes_down": costs.round.down}
-    return Told(expected | more | aborted, measured, total.clients)
+    return Told(expected | more | aborted, measured | (secret or {}), total.clients)
 
 
 def tell_operator(round_: int, cohort: int, total: Total, seconds: float) -> Record:

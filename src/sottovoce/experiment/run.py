@@ -26,6 +26,7 @@ from sottovoce.experiment.ready import Ready, elect, make_ready, start_engine, w
 from sottovoce.experiment.records import Record, Told, best_of, tell, tell_operator
 from sottovoce.experiment.summary import selecting_metric, summarise
 from sottovoce.experiment.threat import ATTACKED, is_lost
+from sottovoce.experiment.timing import check_memory, invite, make_timing
 from sottovoce.federation.costs import costs_of
 from sottovoce.federation.engine import Engine, Evaluator, drive
 from sottovoce.federation.local import cores
@@ -77,9 +78,12 @@ def run(
             with start_engine(parts) as (engine, evaluator):
                 return _play(parts, make_ready(protection, evaluator), engine, evaluator, folder, observe, told)
     parts = gather(experiment, given)
+    check_memory(parts)
     protection = protect(parts)
     with start_engine(parts) as (engine, evaluator):
         ready = make_ready(protection, evaluator)
+        if protection.vote_plan is None:  # elected coordinates are not known yet
+            make_timing(parts, costs_of(ready.server, ready.server.init(parts.start)))
         environment, inputs = _environment(parts, given), parts.dataset.describe_inputs()
         front = front_numbers(experiment, parts.network)
         with RunFolder.create(path, experiment, environment, inputs, front) as folder:
@@ -112,6 +116,9 @@ def _play(
         ready.enrol(engine, state if done else None)
         server = ready.server if ledger is None else ready.server.with_account(ledger)
         costs = costs_of(server, state)
+        timing = make_timing(parts, costs)
+        timed = None if timing is None else timing.around(engine)
+        server = invite(server, parts.experiment.devices.over_select)
         last = general.rounds if ready.plan is None else ready.plan.rounds
         for round_ in range(done + 1, last + 1):
             if _no_patience_left(records, general.patience, metric) or _given_up(parts, records):
@@ -119,13 +126,16 @@ def _play(
             if ledger is not None and not ledger.affords(round_):
                 break
             began = time.perf_counter()
-            result = drive(engine, server_round(server, state, round_))
+            result = drive(timed or engine, server_round(server, state, round_))
             state, seconds = result.state, time.perf_counter() - began
             more = _state_of_privacy(round_, state, ledger, ready.plan)
             if round_ % general.evaluate_every == 0 or round_ == last:
                 more |= _evaluate(parts, evaluator, state)
-            expected = None if ready.plan is None else costs
-            told = tell(round_, result.cohort, result.total, seconds=seconds, costs=expected, more=more)
+            expected, secret = None if ready.plan is None else costs, None
+            if timing is not None and timed is not None:
+                public, secret = timing.tell(timed.told(round_))
+                more = public | more
+            told = tell(round_, result.cohort, result.total, seconds=seconds, costs=expected, more=more, secret=secret)
             records.append(told.public)
             if best_of(records, metric) is told.public:
                 folder.keep_best(parts.network.tensors(model_of(state)))
@@ -139,6 +149,8 @@ def _play(
         if len(records) % general.checkpoint_every and len(records) != last:
             folder.save(len(records), state)  # stopped between two checkpoints
         summary = summarise(parts, ready, records, costs, spent=0 if ledger is None else ledger.spent)
+        if timing is not None:
+            summary |= timing.summarise(records)
         if parts.experiment.client.held_out:
             measured = client_accuracy(parts, evaluator, model_of(state))
             if ready.plan is None:

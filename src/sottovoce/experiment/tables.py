@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from sottovoce.experiment.device_table import DevicesTable
 from sottovoce.experiment.inference_table import InferenceTable
 from sottovoce.experiment.model_table import ModelTable, ProjectionTable
-from sottovoce.experiment.privacy_tables import AggregationTable, DevicesTable, PrivacyTable
+from sottovoce.experiment.privacy_tables import AggregationTable, PrivacyTable
 from sottovoce.experiment.server_table import ServerTable
 from sottovoce.experiment.table import Rate, Table
 from sottovoce.experiment.threat_table import ThreatTable

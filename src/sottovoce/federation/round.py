@@ -73,11 +73,12 @@ class Server:
     account: Account | None = None  # a private round is refused without one
     guard: EnergyGuard | None = None  # what refuses a private sum that is too long
     goes_on: bool = False  # a round that breaks the model is thrown away, as under attack, and does not end the run
+    invited: Cohort | None = None  # whom a run that is not private draws, if more than it needs
 
     @property
     def sampler(self) -> Sampler:
         """Return how cohorts are drawn."""
-        return PlainSampler(self.cohort) if self.plan is None else PrivateSampler(self.plan)
+        return PlainSampler(self.invited or self.cohort) if self.plan is None else PrivateSampler(self.plan)
 
     def with_account(self, account: Account) -> Server:
         """Return a server that charges every round before it opens its sum."""

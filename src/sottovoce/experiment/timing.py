@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import InputError
 from sottovoce.devices import Clock, Exchange, Expected, Interval, Joules, Population, RoundTime, Rules, expected_round
 from sottovoce.devices.clock import Gflop
+from sottovoce.devices.remarks import duration
 from sottovoce.experiment.device_table import read_latency
 from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.records import Record
@@ -183,12 +184,5 @@ def _check_deadline(clock: Clock, phases: dict[str, Exchange]) -> None:
             why = f" at the {frame.duty_cycle:.0%} duty cycle" if frame is not None else ""
             raise InputError(
                 f"[devices] deadline is {deadline:g} s, but phase {phase} takes {device.name} at least "
-                f"{_duration(float(mine.min()))}{why} ({up:g} bytes up, {down:g} down); raise it, or send less"
+                f"{duration(float(mine.min()))}{why} ({up:g} bytes up, {down:g} down); raise it, or send less"
             )
-
-
-def _duration(seconds: float) -> str:
-    for unit, name in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
-        if seconds > 2 * unit:
-            return f"{seconds / unit:.2g} {name}"
-    return f"{seconds:.2g} s"

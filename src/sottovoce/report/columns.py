@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sottovoce.devices.remarks import two_digits
 from sottovoce.report.attacks import DIVERGED, attack_words, diverged
 from sottovoce.report.audits import audited
 from sottovoce.report.runs import DAMAGED
@@ -97,6 +98,11 @@ def _rounds(record: Record) -> str:
     return rounds if status == "finished" else f"{rounds}, {status}"
 
 
+def _joules(record: Record) -> str:
+    told = record.get("joules_per_client")
+    return two_digits(told["default"]) if isinstance(told, Mapping) and "default" in told else count(told)
+
+
 _ACCURACY, _BALANCED, _AUROC, _EPSILON = "accuracy", "balanced accuracy", "AUROC", "epsilon against"
 _EACH, _TOTAL, _PAPER = "bytes per client and round", "bytes in total", "papers' formula, per client"
 SECURE, _EXPANSION = "secure_overhead_up_bytes_per_client_round", "secure_expansion"
@@ -135,7 +141,7 @@ _COLUMNS: Final = (
     Column("bytes_down_total", _TOTAL, "down", "down total", _bytes("bytes_down_total")),
     Column("paper_cost_up_bytes", _PAPER, "up", "paper up", _bytes("paper_cost_up_bytes")),
     Column("paper_cost_down_bytes", _PAPER, "down", "paper down", _bytes("paper_cost_down_bytes")),
-    Column("joules_per_client", "cost", "joules a client", "joules", lambda r: count(r.get("joules_per_client")), True),
+    Column("joules_per_client", "cost", "joules a client and round", "joules", _joules, True),
     Column("seconds", "cost", "time", "time", lambda r: human_seconds(r.get("seconds"))),
 )
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from sottovoce.report.attacks import DIVERGED, diverged
 from sottovoce.report.columns import ADVERSARIES, Column
+from sottovoce.report.devices import device_section
 from sottovoce.report.figures import FIGURES, legend, words
 from sottovoce.report.runs import DAMAGED, Facts, Run, facts, lead
 from sottovoce.report.save import save
@@ -61,6 +62,7 @@ def page(runs: Sequence[Run], damaged: Sequence[Facts] = ()) -> str:
         alarms=alarms(told),
         attack=attack_section(runs, told),
         audit=audit_section(told),
+        device=device_section(told),
         any_attack=any(record.get("attack") for record in told),
         any_diverged=any(map(diverged, told)),
         broken=DIVERGED,

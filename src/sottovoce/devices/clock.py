@@ -42,6 +42,11 @@ class Cause(StrEnum):
     SURPLUS = "surplus"  # the server had enough answers before
 
 
+_CAUSES: Final = tuple(Cause)
+_THERE: Final = -1
+_LINK_LOST, _DEADLINE, _AWAY, _SURPLUS = range(len(_CAUSES))
+
+
 @dataclass(frozen=True)
 class Rules:
     """What the server waits for, and what can go wrong."""
@@ -129,40 +134,40 @@ class RoundClock:
         """Return which of the asked clients (with the bytes that each is sent) will not answer in time, and why."""
         clock, rules = self._clock, self._clock.rules
         at, fleet = self._asked(asked)
-        if not len(fleet):
-            return {}
-        causes = np.full(len(fleet), "", dtype="U16")
+        codes = np.full(len(fleet), _THERE)  # places in `Cause`
         if rules.failures:
-            self._fail(causes, phase, fleet)
-        times = clock.times(fleet, phase, self._answers(phase, fleet), _sizes(asked), self._gflop[at])
-        if rules.deadline is not None:
-            causes[(causes == "") & (times > rules.deadline)] = Cause.DEADLINE
-        if rules.target is not None and phase in TRAINING:
-            there = np.flatnonzero(causes == "")
-            slowest_last = there[np.argsort(times[there], kind="stable")]
-            causes[slowest_last[rules.target :]] = Cause.SURPLUS
-        found = {int(fleet.clients[i]): Cause(str(causes[i])) for i in np.flatnonzero(causes)}
+            self._fail(codes, phase, fleet)
+        if rules.deadline is not None or rules.target is not None:
+            times = clock.times(fleet, phase, self._answers(phase, fleet), _sizes(asked), self._gflop[at])
+            if rules.deadline is not None:
+                codes[(codes == _THERE) & (times > rules.deadline)] = _DEADLINE
+            if rules.target is not None and phase in TRAINING:
+                there = np.flatnonzero(codes == _THERE)
+                slowest_last = there[np.argsort(times[there], kind="stable")]
+                codes[slowest_last[rules.target :]] = _SURPLUS
+        found = {int(fleet.clients[i]): _CAUSES[codes[i]] for i in np.flatnonzero(codes != _THERE)}
         self._lost.update(found)
         return found
 
     def passed(self, phase: str, asked: Mapping[int, int], came: Mapping[int, int]) -> None:
         """Move the clock past a phase: `asked` are bytes down, `came` bytes up of those whose answers were taken."""
-        at, fleet = self._asked(asked)
-        if not len(fleet):
+        if not asked:
             return
+        at, fleet = self._asked(asked)
         clock, deadline = self._clock, self._clock.rules.deadline
+        up = np.fromiter((came.get(client, -1) for client in asked), np.float64, len(asked))
+        answered = up >= 0
+        missing = [self._lost.get(client) for client in fleet.clients[~answered].tolist()]
+        up = np.where(answered, up, self._answers(phase, fleet))
         down = _sizes(asked)
-        expected = self._answers(phase, fleet)
-        up = np.array([came.get(int(client), size) for client, size in zip(fleet.clients, expected, strict=True)])
         times = clock.times(fleet, phase, up, down, self._gflop[at])
-        answered = np.array([int(client) in came for client in fleet.clients])
-        away = np.array([self._is_away(int(client), int(client) in came) for client in fleet.clients])
-        self._charge(at, phase, up, down, ~away)
-        enough = any(self._lost.get(int(client)) is Cause.SURPLUS for client in fleet.clients[~answered])
-        if deadline is not None and not answered.all() and not enough:
+        if missing and deadline is not None and Cause.SURPLUS not in missing:
             duration = deadline
         else:
             duration = float(times[answered].max(initial=0.0))
+        busy = answered.copy()  # who was cut off or too slow worked all the same; who left by chance did not
+        busy[~answered] = [cause not in (None, Cause.AVAILABILITY) for cause in missing]
+        self._charge(at[busy], phase, up[busy], down[busy])
         self._quiet[at] = self._now + np.minimum(times, duration)
         self._now += duration
         self._begun = True
@@ -178,25 +183,20 @@ class RoundClock:
     def _answers(self, phase: str, fleet: Fleet) -> Floats:
         return np.full(len(fleet), float(self._clock.answers.get(phase, 0.0)))
 
-    def _is_away(self, client: int, came: bool) -> bool:
-        """Tell whether a client did nothing in a phase: it was not there, or left by the table's own chance."""
-        return not came and self._lost.get(client, Cause.AVAILABILITY) is Cause.AVAILABILITY
-
-    def _fail(self, causes: NDArray[np.str_], phase: str, fleet: Fleet) -> None:
-        clock, population = self._clock, self._clock.population
-        link = population.key(_LINK, self._round, _PHASES.index(phase))
-        causes[uniforms(link, fleet.clients) < clock.link_loss(fleet)] = Cause.LINK
+    def _fail(self, codes: NDArray[np.int64], phase: str, fleet: Fleet) -> None:
+        clock, population, round_ = self._clock, self._clock.population, self._round
+        keys = [population.key(_LINK, round_, _PHASES.index(phase))]
+        keys += [population.key(what, round_) for what in (_LEAVES, _ONLINE)]
+        link, leaves, there = uniforms(keys, fleet.clients)
+        codes[link < clock.link_loss(fleet)] = _LINK_LOST
         if phase in TRAINING:
-            leaves = uniforms(population.key(_LEAVES, self._round), fleet.clients)
-            causes[leaves < population.column("availability", "dropout", fleet)] = Cause.AVAILABILITY
+            codes[leaves < population.column("availability", "dropout", fleet)] = _AWAY
         if clock.rules.daily and not self._begun:
             share = population.column("availability", "p_online", fleet)
             ratio = population.column("availability", "day_ratio", fleet)
-            there = online(share, ratio, clock.hour(self._round))
-            causes[uniforms(population.key(_ONLINE, self._round), fleet.clients) >= there] = Cause.AVAILABILITY
+            codes[there >= online(share, ratio, clock.hour(round_))] = _AWAY
 
-    def _charge(self, at: NDArray[np.intp], phase: str, up: Floats, down: Floats, busy: NDArray[np.bool_]) -> None:
-        at, up, down = at[busy], up[busy], down[busy]
+    def _charge(self, at: NDArray[np.intp], phase: str, up: Floats, down: Floats) -> None:
         self._meters.talk(at, up, down, self._now - self._quiet[at])
         if phase in TRAINING:
             self._meters.train(at, self._gflop[at])

@@ -6,12 +6,14 @@ population of 10^9 takes no memory, and a client is the same in every round and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from sottovoce.core.errors import InputError
 from sottovoce.core.streams import Purpose, Streams
@@ -23,21 +25,31 @@ __all__ = ["Fleet", "Population", "uniforms"]
 Floats = NDArray[np.float64]
 Clients = NDArray[np.int64]
 
-_KIND, _UP, _DOWN, _SPEED = range(4)  # what a client's key is for
+_KIND, _UP, _DOWN, _SPEED = range(4)  # what a client's numbers are for
+_GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # SplitMix64
+_WORD: Final = 2**64 - 1
 _SUM: Final = 1e-6  # how far shares may be from a sum of one
 
 
-def uniforms(key: int, clients: Clients) -> Floats:
-    """Return one number in (0, 1) a client: SplitMix64 (Steele et al. 2014) of the key and the client's number.
+def uniforms(keys: Sequence[int], clients: Clients) -> Floats:
+    """Return numbers in (0, 1), one row a key and one column a client: SplitMix64 (Steele et al. 2014) of both.
 
     A named stream for each client would give as good numbers, and take a hundred times as long.
     """
-    with np.errstate(over="ignore"):
-        word = np.asarray(clients, np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(key)
-        word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        word ^= word >> np.uint64(31)
+    starts = np.array(keys, np.uint64)[:, None]
+    word = clients.astype(np.uint64) * np.uint64(_GOLDEN) + starts  # modulo 2^64, as all that follows
+    word = (word ^ (word >> np.uint64(30))) * np.uint64(_FIRST)
+    word = (word ^ (word >> np.uint64(27))) * np.uint64(_SECOND)
+    word ^= word >> np.uint64(31)
     return ((word >> np.uint64(11)).astype(np.float64) + 0.5) / 2.0**53
+
+
+def _mixed(key: int, number: int) -> int:
+    """Return another key for a number, by the same function on one word."""
+    word = (key + (number + 1) * _GOLDEN) & _WORD
+    word = (word ^ (word >> 30)) * _FIRST & _WORD
+    word = (word ^ (word >> 27)) * _SECOND & _WORD
+    return word ^ (word >> 31)
 
 
 @dataclass(frozen=True)
@@ -51,7 +63,13 @@ class Fleet:
     gflops: Floats
 
     def __getitem__(self, chosen: NDArray[np.bool_] | NDArray[np.intp]) -> Fleet:
-        return Fleet(*(getattr(self, name)[chosen] for name in ("clients", "kinds", "up_mbps", "down_mbps", "gflops")))
+        return Fleet(
+            self.clients[chosen],
+            self.kinds[chosen],
+            self.up_mbps[chosen],
+            self.down_mbps[chosen],
+            self.gflops[chosen],
+        )
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -65,6 +83,7 @@ class Population:
     shares: tuple[float, ...]
     streams: Streams  # the world's
     drawn: bool = True  # rates are log-normal around the profile's; otherwise everyone has the profile's
+    _fields: dict[tuple[str, str], Floats] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for device, share in zip(self.devices, self.shares, strict=True):
@@ -85,23 +104,16 @@ class Population:
     def fleet(self, clients: Clients) -> Fleet:
         """Return what some clients have."""
         clients = np.asarray(clients, np.int64)
-        if len(self.devices) == 1:
-            kinds = np.zeros(len(clients), np.intp)
-        else:
+        kinds = np.zeros(len(clients), np.intp)
+        if len(self.devices) > 1:
             bounds = np.cumsum(self.shares)[:-1]
-            kinds = np.searchsorted(bounds, uniforms(self.key(_KIND), clients), side="right")
-        up, down, speed = (self._column(part, name, kinds) for part, name in _RATES)
+            kinds = np.searchsorted(bounds, uniforms([self.key(_KIND)], clients)[0], side="right")
+        rates = np.array([self._field(part, name)[kinds] for part, name in _RATES])
         if self.drawn:
-            from scipy.special import ndtri
-
-            for values, (part, name), purpose in (
-                (up, _SIGMAS[0], _UP),
-                (down, _SIGMAS[1], _DOWN),
-                (speed, _SIGMAS[2], _SPEED),
-            ):
-                sigma = self._column(part, name, kinds)
-                values *= np.exp(sigma * ndtri(uniforms(self.key(purpose), clients)))
-        return Fleet(clients, kinds, up, down, speed)
+            sigmas = np.array([self._field(part, name)[kinds] for part, name in _SIGMAS])
+            keys = [self.key(purpose) for purpose in (_UP, _DOWN, _SPEED)]
+            rates *= np.exp(sigmas * ndtri(uniforms(keys, clients)))
+        return Fleet(clients, kinds, *rates)
 
     def device(self, client: int) -> Device:
         """Return one client's device, with its own rates."""
@@ -112,14 +124,26 @@ class Population:
 
     def key(self, *path: int) -> int:
         """Return a key for numbers that differ from client to client."""
-        return int.from_bytes(self.streams.key(Purpose.DEVICE, *path, size=8), "little")
+        key = self._start
+        for number in path:
+            key = _mixed(key, number)
+        return key
 
     def column(self, part: str, name: str, fleet: Fleet) -> Floats:
         """Return a field of each client's profile."""
-        return self._column(part, name, fleet.kinds)
+        return self._field(part, name)[fleet.kinds]
 
-    def _column(self, part: str, name: str, kinds: NDArray[np.intp]) -> Floats:
-        return np.array([getattr(getattr(device, part), name) for device in self.devices], np.float64)[kinds]
+    @cached_property
+    def _start(self) -> int:
+        return int.from_bytes(self.streams.key(Purpose.DEVICE, size=8), "little")
+
+    def _field(self, part: str, name: str) -> Floats:
+        """Return a field of every device."""
+        found = self._fields.get((part, name))
+        if found is None:
+            found = np.array([getattr(getattr(device, part), name) for device in self.devices], np.float64)
+            self._fields[part, name] = found
+        return found
 
     @property
     def pairs(self) -> list[tuple[Device, float]]:

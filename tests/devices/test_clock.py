@@ -221,6 +221,27 @@ def test_lost_clients_do_not_depend_on_who_else_is_asked() -> None:
     assert play(clock, list(range(100))).lost == {c: cause for c, cause in all_of_them.items() if c < 100}
 
 
+def test_devices_that_are_looked_up_are_those_that_are_worked_out() -> None:
+    clock, clients = clock_of(MIX, Rules(deadline=100.0)), [3, 17, 40, 41]
+
+    assert play(replace(clock, clients=50), clients) == play(clock, clients)
+
+
+def test_phases_may_ask_in_any_order() -> None:
+    clock, clients = clock_of(MIX), [0, 1, 2, 3]
+    sizes = {client: 1000 * (client + 1) for client in clients}
+    found = []
+    for order in (clients, clients[::-1]):
+        playing = clock.begin(1, clients)
+        playing.passed("train", {client: sizes[client] for client in order}, dict.fromkeys(order, 500))
+        found.append(playing.end())
+
+    assert found[0].seconds == found[1].seconds
+    assert found[0].joules is not None
+    assert found[1].joules is not None
+    assert found[0].joules.total.default == pytest.approx(found[1].joules.total.default)
+
+
 def test_a_round_of_nobody_takes_no_time() -> None:
     assert play(clock_of(), []) == RoundTime(0.0, None, {})
 

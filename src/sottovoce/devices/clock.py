@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -30,6 +31,7 @@ Gflop = Callable[[Clients], Floats]  # of each client's training
 TRAINING: Final = ("train", "mask")  # phases whose answer is made from an update
 _PHASES: Final = ("train", "enrol", "introduce", "advertise", "share", "mask", "consistency", "unmask")
 _ONLINE, _LEAVES, _LINK = 10, 11, 12  # what chance decides, in the path of its key
+_LOOKED_UP: Final = 100_000  # clients whose devices are kept in memory: 4 MB
 _PEAK: Final = 2.0  # o'clock: phones are idle and charging at night
 
 
@@ -89,10 +91,25 @@ class Clock:
     answers: Mapping[str, float]  # bytes that a client is expected to send in each phase
     rules: Rules = field(default_factory=Rules)
     period: float = 0.0  # seconds from one round to the next, which tells the hour of the day
+    clients: int = 0  # of the run, if they are to be looked up; 0: each round works out those that it asks
 
     def begin(self, round_: int, clients: list[int]) -> RoundClock:
         """Start a round with these clients, ascending."""
         return RoundClock(self, round_, np.array(clients, np.int64))
+
+    def asked(self, clients: Clients) -> tuple[Fleet, Floats]:
+        """Return the devices of some clients, and the work of each."""
+        if self._everyone is None:
+            return self.population.fleet(clients), self.gflop(clients)
+        fleet, gflop = self._everyone
+        return fleet[clients], gflop[clients]
+
+    @cached_property
+    def _everyone(self) -> tuple[Fleet, Floats] | None:
+        if not 0 < self.clients <= _LOOKED_UP:
+            return None
+        everyone = np.arange(self.clients)
+        return self.population.fleet(everyone), self.gflop(everyone)
 
     def times(self, fleet: Fleet, phase: str, up: Floats, down: Floats, gflop: Floats) -> Floats:
         """Return how long a phase takes each client: round trip, bytes, training."""
@@ -122,8 +139,7 @@ class RoundClock:
 
     def __init__(self, clock: Clock, round_: int, clients: Clients) -> None:
         self._clock, self._round = clock, round_
-        self._fleet = clock.population.fleet(clients)
-        self._gflop = clock.gflop(clients)
+        self._fleet, self._gflop = clock.asked(clients)
         self._meters = Meters.empty(clock.population, self._fleet)
         self._now = 0.0
         self._quiet = np.full(len(clients), np.nan)  # when each client's last byte went out
@@ -177,7 +193,10 @@ class RoundClock:
         return RoundTime(self._now, self._meters.mean(), dict(self._lost))
 
     def _asked(self, asked: Mapping[int, int]) -> tuple[NDArray[np.intp], Fleet]:
-        at = np.searchsorted(self._fleet.clients, np.fromiter(asked, np.int64, len(asked)))
+        clients = np.fromiter(asked, np.int64, len(asked))
+        if np.array_equal(clients, self._fleet.clients):  # nobody was lost yet
+            return np.arange(len(clients)), self._fleet
+        at = np.searchsorted(self._fleet.clients, clients)
         return at, self._fleet[at]
 
     def _answers(self, phase: str, fleet: Fleet) -> Floats:

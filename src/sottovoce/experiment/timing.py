@@ -100,7 +100,8 @@ def make_timing(parts: Parts, costs: Costs) -> Timing | None:
     _check_deadline(public, phases)
     invited = parts.cohort.expected * table.over_select
     expected = expected_round(public, phases, clients=parts.cohort.clients, cohort=invited)
-    clock = replace(public, gflop=_gflop(parts), period=max(table.round_every, expected.seconds))
+    period = max(table.round_every, expected.seconds)
+    clock = replace(public, gflop=_gflop(parts), period=period, clients=parts.cohort.clients)
     return Timing(clock, expected, invited / parts.cohort.clients, private)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from tests.mutants import (
     audit,
     defences,
+    devices,
     federation,
     fronts,
     inference,
@@ -25,6 +26,7 @@ __all__ = ["MUTANTS"]
 MUTANTS = (
     *audit.MUTANTS,
     *defences.MUTANTS,
+    *devices.MUTANTS,
     *federation.MUTANTS,
     *fronts.MUTANTS,
     *inference.MUTANTS,

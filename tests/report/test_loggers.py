@@ -102,6 +102,18 @@ def test_operator_data_is_not_logged_even_if_it_is_handed_over(tmp_path: Path) -
         assert record.items() <= published.items()
 
 
+def test_simulated_time_and_energy_of_a_cohort_are_not_logged() -> None:
+    memory = Memory()
+    memory.on_start({"privacy": {}, "experiment": {}})
+    memory.on_round(
+        {"round": 1, "cohort": 7, "dropouts": {"link": 1}, "seconds_simulated": 2.0, "joules_per_client": {}}
+    )
+    memory.on_round({"round": 2, "seconds_simulated": 3.0})
+    memory.on_end({})
+
+    assert memory.told[1:3] == [{"round": 1}, {"round": 2, "seconds_simulated": 3.0}]
+
+
 def test_a_run_that_never_said_what_it_is_counts_as_private() -> None:
     memory = Memory()
     memory.on_round({"round": 1, "cohort": 7, "bytes_up": 9, "accuracy": 0.5})

@@ -88,7 +88,7 @@ class Clock:
 
     population: Population
     gflop: Gflop
-    answers: Mapping[str, float]  # bytes that a client is expected to send in each phase
+    answers: Mapping[str, float]  # bytes that a client is expected to send in each phase of a round
     rules: Rules = field(default_factory=Rules)
     period: float = 0.0  # seconds from one round to the next, which tells the hour of the day
     clients: int = 0  # of the run, if they are to be looked up; 0: each round works out those that it asks
@@ -113,7 +113,11 @@ class Clock:
 
     def times(self, fleet: Fleet, phase: str, up: Floats, down: Floats, gflop: Floats) -> Floats:
         """Return how long a phase takes each client: round trip, bytes, training."""
-        taken = self._latency(fleet) + moving_seconds(self.population, fleet, up, down)
+        return self.busy(fleet, phase, up, down, gflop) + self.latency(fleet)
+
+    def busy(self, fleet: Fleet, phase: str, up: Floats, down: Floats, gflop: Floats) -> Floats:
+        """Return how long a phase takes each client without the round trip."""
+        taken = moving_seconds(self.population, fleet, up, down)
         return taken + gflop / fleet.gflops if phase in TRAINING else taken
 
     def link_loss(self, fleet: Fleet) -> Floats:
@@ -125,7 +129,8 @@ class Clock:
         """Return the hour of the day at which a round begins; the first one begins at midnight."""
         return (round_ - 1) * self.period / 3600 % 24
 
-    def _latency(self, fleet: Fleet) -> Floats:
+    def latency(self, fleet: Fleet) -> Floats:
+        """Return the round-trip time of each client."""
         trips = self.population.column("link", "rtt_s", fleet)
         for client, ways in self.rules.latency.items():
             at = fleet.clients == client
@@ -145,16 +150,17 @@ class RoundClock:
         self._quiet = np.full(len(clients), np.nan)  # when each client's last byte went out
         self._lost: dict[int, Cause] = {}
         self._begun = False
+        self._trips = clock.latency(self._fleet)
 
     def lost(self, phase: str, asked: Mapping[int, int]) -> dict[int, Cause]:
         """Return which of the asked clients (with the bytes that each is sent) will not answer in time, and why."""
-        clock, rules = self._clock, self._clock.rules
+        rules = self._clock.rules
         at, fleet = self._asked(asked)
         codes = np.full(len(fleet), _THERE)  # places in `Cause`
         if rules.failures:
-            self._fail(codes, phase, fleet)
+            self._fail(codes, phase, at, fleet)
         if rules.deadline is not None or rules.target is not None:
-            times = clock.times(fleet, phase, self._answers(phase, fleet), _sizes(asked), self._gflop[at])
+            times = self._times(phase, at, fleet, self._answers(phase, fleet), _sizes(asked))
             if rules.deadline is not None:
                 codes[(codes == _THERE) & (times > rules.deadline)] = _DEADLINE
             if rules.target is not None and phase in TRAINING:
@@ -170,20 +176,23 @@ class RoundClock:
         if not asked:
             return
         at, fleet = self._asked(asked)
-        clock, deadline = self._clock, self._clock.rules.deadline
+        deadline = self._clock.rules.deadline
         up = np.fromiter((came.get(client, -1) for client in asked), np.float64, len(asked))
         answered = up >= 0
         missing = [self._lost.get(client) for client in fleet.clients[~answered].tolist()]
         up = np.where(answered, up, self._answers(phase, fleet))
         down = _sizes(asked)
-        times = clock.times(fleet, phase, up, down, self._gflop[at])
+        times = self._times(phase, at, fleet, up, down)
         if missing and deadline is not None and Cause.SURPLUS not in missing:
             duration = deadline
         else:
             duration = float(times[answered].max(initial=0.0))
         busy = answered.copy()  # who was cut off or too slow worked all the same; who left by chance did not
         busy[~answered] = [cause not in (None, Cause.AVAILABILITY) for cause in missing]
-        self._charge(at[busy], phase, up[busy], down[busy])
+        if busy.all():
+            self._charge(phase, at, fleet, up, down)
+        else:
+            self._charge(phase, at[busy], fleet[busy], up[busy], down[busy])
         self._quiet[at] = self._now + np.minimum(times, duration)
         self._now += duration
         self._begun = True
@@ -202,23 +211,35 @@ class RoundClock:
     def _answers(self, phase: str, fleet: Fleet) -> Floats:
         return np.full(len(fleet), float(self._clock.answers.get(phase, 0.0)))
 
-    def _fail(self, codes: NDArray[np.int64], phase: str, fleet: Fleet) -> None:
-        clock, population, round_ = self._clock, self._clock.population, self._round
-        keys = [population.key(_LINK, round_, _PHASES.index(phase))]
-        keys += [population.key(what, round_) for what in (_LEAVES, _ONLINE)]
-        link, leaves, there = uniforms(keys, fleet.clients)
-        codes[link < clock.link_loss(fleet)] = _LINK_LOST
+    def _times(self, phase: str, at: NDArray[np.intp], fleet: Fleet, up: Floats, down: Floats) -> Floats:
+        return self._clock.busy(fleet, phase, up, down, self._gflop[at]) + self._trips[at]
+
+    @cached_property
+    def _chances(self) -> dict[str, Floats]:
+        """Return what chance has for each client in each phase, and in the round as a whole; drawn at once."""
+        key, phases = self._clock.population.key, (*self._clock.answers, "leaves", "online")
+        keys = [key(_LINK, self._round, _PHASES.index(phase)) for phase in self._clock.answers]
+        keys += [key(_LEAVES, self._round), key(_ONLINE, self._round)]
+        return dict(zip(phases, uniforms(keys, self._fleet.clients), strict=True))
+
+    @cached_property
+    def _loss(self) -> Floats:
+        return self._clock.link_loss(self._fleet)
+
+    def _fail(self, codes: NDArray[np.int64], phase: str, at: NDArray[np.intp], fleet: Fleet) -> None:
+        clock, population, chances = self._clock, self._clock.population, self._chances
+        codes[chances[phase][at] < self._loss[at]] = _LINK_LOST
         if phase in TRAINING:
-            codes[leaves < population.column("availability", "dropout", fleet)] = _AWAY
+            codes[chances["leaves"][at] < population.column("availability", "dropout", fleet)] = _AWAY
         if clock.rules.daily and not self._begun:
             share = population.column("availability", "p_online", fleet)
             ratio = population.column("availability", "day_ratio", fleet)
-            codes[there >= online(share, ratio, clock.hour(round_))] = _AWAY
+            codes[chances["online"][at] >= online(share, ratio, clock.hour(self._round))] = _AWAY
 
-    def _charge(self, at: NDArray[np.intp], phase: str, up: Floats, down: Floats) -> None:
-        self._meters.talk(at, up, down, self._now - self._quiet[at])
+    def _charge(self, phase: str, at: NDArray[np.intp], fleet: Fleet, up: Floats, down: Floats) -> None:
+        self._meters.talk(at, fleet, up, down, self._now - self._quiet[at])
         if phase in TRAINING:
-            self._meters.train(at, self._gflop[at])
+            self._meters.train(at, fleet, self._gflop[at])
 
 
 def _sizes(asked: Mapping[int, int]) -> Floats:

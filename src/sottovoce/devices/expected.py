@@ -55,9 +55,9 @@ def expected_round(clock: Clock, phases: Mapping[str, Exchange], *, clients: int
         ups, downs = np.full(len(fleet), float(up)), np.full(len(fleet), float(down))
         times = clock.times(fleet, phase, ups, downs, gflop)
         missing = _missing(clock, fleet, phase, times, first=number == 0)
-        meters.talk(everyone, ups, downs, now - quiet)
+        meters.talk(everyone, fleet, ups, downs, now - quiet)
         if phase in TRAINING:
-            meters.train(everyone, gflop)
+            meters.train(everyone, fleet, gflop)
         duration = _duration(clock, phase, times, missing, rate, each)
         quiet, now, kept = now + np.minimum(times, duration), now + duration, kept * (1 - missing)
     spent = meters.mean()

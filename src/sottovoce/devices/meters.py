@@ -65,43 +65,44 @@ class Meters:
     sessions: Floats
     waited: Floats  # seconds of silences too short to end a session
     gflop: Floats
+    tails: Floats  # of each one's radio
 
     @classmethod
     def empty(cls, population: Population, fleet: Fleet) -> Meters:
         """Return the meters of clients that have done nothing yet."""
-        return cls(population, fleet, *(np.zeros(len(fleet)) for _ in range(4)))
+        moved, sessions, waited, gflop = np.zeros((4, len(fleet)))
+        return cls(population, fleet, moved, sessions, waited, gflop, population.column("radio", "tail_s", fleet))
 
-    def talk(self, at: NDArray[np.intp], up: Floats, down: Floats, silent: Floats) -> None:
-        """Charge the clients at some places for a phase; `silent` is how long each was quiet before (NaN: for ever)."""
-        fleet = self.fleet[at]
+    def talk(self, at: NDArray[np.intp], fleet: Fleet, up: Floats, down: Floats, silent: Floats) -> None:
+        """Charge the clients at some places (`fleet`) for a phase; `silent` is how long each was quiet before.
+
+        NaN: for ever.
+        """
+        goes_on = silent <= self.tails[at]
         self.moved[at] += moving_joules(self.population, fleet, up, down)
-        goes_on = silent <= self.population.column("radio", "tail_s", fleet)
         self.sessions[at] += ~goes_on
         self.waited[at] += np.where(goes_on, silent, 0.0)
 
-    def train(self, at: NDArray[np.intp], gflop: Floats) -> None:
+    def train(self, at: NDArray[np.intp], fleet: Fleet, gflop: Floats) -> None:
         """Charge the clients at some places for a training in the middle of a phase; a long one ends the session."""
-        fleet = self.fleet[at]
         self.gflop[at] += gflop
-        self.sessions[at] += gflop / fleet.gflops > self.population.column("radio", "tail_s", fleet)
+        self.sessions[at] += gflop / fleet.gflops > self.tails[at]
 
     def mean(self) -> Joules | None:
         """Return what one client that did anything spent on average; None if there is none."""
         active = int(np.count_nonzero(self.sessions))
         if not active:
             return None
-        kinds = range(len(self.population.devices))
-        totals = [self._of_kind(kind) for kind in kinds]
-        whole = totals[0]
-        for more in totals[1:]:
-            whole = whole + more
-        return whole * (1 / active)
+        totals = [self._of_kind(kind) for kind in range(len(self.population.devices))]
+        return sum(totals[1:], totals[0]) * (1 / active)
 
     def _of_kind(self, kind: int) -> Joules:
-        device, mine = self.population.devices[kind], self.fleet.kinds == kind
+        device, columns = self.population.devices[kind], [self.moved, self.gflop, self.sessions, self.waited]
+        if len(self.population.devices) > 1:
+            columns = [column[self.fleet.kinds == kind] for column in columns]
         radio, compute = device.radio, device.compute
-        moved, gflop = float(self.moved[mine].sum()), float(self.gflop[mine].sum())
-        count, waited = float(self.sessions[mine].sum()), float(self.waited[mine].sum()) * radio.tail_w
+        moved, gflop, count, waited = (float(column.sum()) for column in columns)
+        waited *= radio.tail_w
 
         def sessions(each: float) -> float:
             return count * each + waited * (each / radio.session_j if radio.session_j else 1.0)

@@ -25,7 +25,8 @@ from sottovoce.experiment.records import OPERATOR_ONLY, Record
 
 __all__ = ["Logger", "MLflow", "TensorBoard", "WandB"]
 
-_REAL_BYTES = ("bytes_up", "bytes_down")  # in a record that the operator sees; a published one has expected bytes
+# Of the cohort in a record that the operator sees; a published one has expected values under these names.
+_REAL = ("bytes_up", "bytes_down", "seconds_simulated", "joules_per_client")
 
 
 class Logger(ABC):
@@ -192,11 +193,12 @@ def _package(name: str, extra: str) -> Any:
 def _publishable(record: Record) -> Record:
     """Return what anybody may read of a private run's record, also where the operator's record was handed over.
 
-    Guarantee: keys of `OPERATOR_ONLY` are left out, and with them bytes, which are then real and not expected ones.
+    Guarantee: keys of `OPERATOR_ONLY` are left out, and with them bytes, simulated seconds and joules, which
+    are then real and not expected ones.
     """
     secret = {key for key in OPERATOR_ONLY if record.get(key) is not None}  # the summary says "seconds": null
     if secret:
-        secret |= set(_REAL_BYTES)
+        secret |= set(_REAL)
     return {key: value for key, value in record.items() if key not in secret}
 
 

@@ -15,10 +15,10 @@ from sottovoce.federation.coding import Terms
 from sottovoce.federation.robust import Robust
 from sottovoce.federation.round import Server
 from sottovoce.federation.secure import Secure, Standing, announce
-from sottovoce.schemes.base import State
+from sottovoce.schemes.base import Scheme, State
 from sottovoce.secagg.sizes import Sizes, enrolment_sizes, round_sizes
 
-__all__ = ["Costs", "costs_of"]
+__all__ = ["Costs", "costs_of", "downlink_size"]
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,7 @@ def costs_of(server: Server, state: State) -> Costs:
 
     Guarantee: the result depends on the configuration alone, not on a draw or on anybody's data.
     """
-    scheme = server.scheme
-    if scheme.replica(state):  # its clients are sent what the last round decided: take a round after the first
-        rng = np.random.default_rng(0)
-        state = scheme.decode(np.zeros(scheme.length, np.float32), state, scheme.round_seed(1), rng)
-    down = len(scheme.downlink(state, scheme.round_seed(1)))
-    if server.plan is not None:
-        down += len(Terms(0, 0.0).pack())
+    down = downlink_size(server.scheme, state, private=server.plan is not None)
     expected = server.cohort.expected
     cohort = list(range(max(1, round(expected))))
     aggregator = server.aggregator
@@ -78,6 +72,15 @@ def costs_of(server: Server, state: State) -> Costs:
     if isinstance(aggregator, Direct | Robust):
         return Costs(expected, {"train": Sizes(aggregator.coding.fold.payload_size, down)})
     raise TypeError(f"the costs of a {type(aggregator).__name__} are not known")
+
+
+def downlink_size(scheme: Scheme, state: State, *, private: bool) -> int:
+    """Return the bytes of one downlink: the model or what stands for it, and in a private run the round's terms."""
+    if scheme.replica(state):  # its clients are sent what the last round decided: take a round after the first
+        rng = np.random.default_rng(0)
+        state = scheme.decode(np.zeros(scheme.length, np.float32), state, scheme.round_seed(1), rng)
+    down = len(scheme.downlink(state, scheme.round_seed(1)))
+    return down + len(Terms(0, 0.0).pack()) if private else down
 
 
 def _added(phases: dict[str, Sizes]) -> Sizes:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from sottovoce.core.errors import SecAggError, WireError
 from sottovoce.secagg import messages
 from sottovoce.secagg.primitives import SIGNATURE
-from sottovoce.secagg.session import Session
+from sottovoce.secagg.session import Extent, Session
 
 __all__ = ["check_unmask", "survivors_hash", "unmask_size", "write_unmask"]
 
@@ -23,7 +23,7 @@ def survivors_hash(session: Session, survivors: Iterable[int]) -> bytes:
     return hashlib.sha256(b"sottovoce secagg survivors" + messages.write_set(session, survivors)).digest()
 
 
-def unmask_size(session: Session) -> int:
+def unmask_size(session: Extent) -> int:
     """Return the bytes of an unmask request's body: three sets, then the signatures of t - 1 others."""
     return 3 * messages.set_size(session) + (session.degree.threshold - 1) * SIGNATURE
 

@@ -19,7 +19,7 @@ from typing import Final
 from sottovoce.core.errors import SecAggError, WireError
 from sottovoce.core.wire import Buffer
 from sottovoce.secagg.primitives import NONCE, SIGNATURE, TAG, sign, verify
-from sottovoce.secagg.session import Session
+from sottovoce.secagg.session import Extent, Session
 from sottovoce.secagg.shamir import SHARE
 
 __all__ = [
@@ -99,7 +99,7 @@ def open_request(session: Session, phase: str, client: int, payload: Buffer, lim
     return body
 
 
-def set_size(session: Session) -> int:
+def set_size(session: Extent) -> int:
     """Return the bytes of a set of clients: one bit each."""
     return (len(session.clients) + 7) // 8
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from sottovoce.core.errors import InputError, SecAggError, WireError
 from sottovoce.core.validate import in_range
@@ -19,7 +19,7 @@ from sottovoce.core.wire import Buffer
 from sottovoce.secagg.graph import Degree, choose, ring_neighbours
 from sottovoce.secagg.primitives import KEY
 
-__all__ = ["SESSION_ID", "Session", "check_modulus", "check_threshold", "default_threshold"]
+__all__ = ["SESSION_ID", "Extent", "Session", "check_modulus", "check_threshold", "default_threshold", "packed_size"]
 
 SESSION_ID: Final = 16
 DIGEST: Final = 32
@@ -54,6 +54,40 @@ def check_modulus(bits: int, largest_sum: int) -> None:
         raise InputError(
             f"bits must be at least {largest_sum.bit_length()} for sums up to {largest_sum}, or they wrap; got {bits}"
         )
+
+
+class Extent(Protocol):
+    """What the sizes of a session's messages follow from; a plan has it without anybody's key."""
+
+    @property
+    def clients(self) -> Sized:
+        """Return whoever takes part."""
+        ...
+
+    @property
+    def degree(self) -> Degree:
+        """Return how many neighbours a client has and how many shares open its secrets."""
+        ...
+
+    @property
+    def length(self) -> int:
+        """Return the number of words of a vector."""
+        ...
+
+    @property
+    def bits(self) -> int:
+        """Return the bits of a word."""
+        ...
+
+    @property
+    def key_life(self) -> Literal["round", "session"]:
+        """Return how long keys live."""
+        ...
+
+
+def packed_size(clients: int) -> int:
+    """Return the bytes of `Session.pack` for so many clients: each is named."""
+    return _FIELDS.size + 8 * clients
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

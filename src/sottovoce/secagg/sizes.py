@@ -6,14 +6,16 @@ bytes that really travelled would tell how many clients there were.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from sottovoce.core import wire
 from sottovoce.secagg import agreement, keylist, messages, shamir
+from sottovoce.secagg.graph import Degree
 from sottovoce.secagg.primitives import KEY, SIGNATURE
-from sottovoce.secagg.session import Session
+from sottovoce.secagg.session import Extent, packed_size
 
-__all__ = ["Sizes", "enrolment_sizes", "round_sizes"]
+__all__ = ["Outline", "Sizes", "announcement_size", "enrolment_sizes", "round_sizes"]
 
 
 class Sizes(NamedTuple):
@@ -23,7 +25,23 @@ class Sizes(NamedTuple):
     down: int
 
 
-def round_sizes(session: Session, opening: int) -> dict[str, Sizes]:
+@dataclass(frozen=True)
+class Outline:
+    """A session as far as its sizes go: nobody has registered a key for it."""
+
+    clients: range
+    degree: Degree
+    length: int
+    bits: int
+    key_life: Literal["round", "session"] = "round"
+
+
+def announcement_size(clients: int) -> int:
+    """Return the bytes that a session's announcement adds to its first request."""
+    return 4 + packed_size(clients)
+
+
+def round_sizes(session: Extent, opening: int) -> dict[str, Sizes]:
     """Return the sizes of a round's phases; `opening` is the size of its first request.
 
     Without dropouts all clients of a session send and receive the same number of bytes.
@@ -48,7 +66,7 @@ def round_sizes(session: Session, opening: int) -> dict[str, Sizes]:
     }
 
 
-def enrolment_sizes(session: Session, opening: int) -> dict[str, Sizes]:
+def enrolment_sizes(session: Extent, opening: int) -> dict[str, Sizes]:
     """Return the sizes of the two phases that begin a session of rounds."""
     keys = messages.set_size(session) + keylist.ENTRY * session.degree.neighbours
     return {"enrol": Sizes(_reply(2 * KEY), opening), "introduce": Sizes(0, _request(keys))}

@@ -23,7 +23,7 @@ from sottovoce.core.validate import in_range, one_of
 from sottovoce.privacy.accounting import distributions
 from sottovoce.privacy.accounting.events import ACCOUNTANTS, Accountant, Event
 
-__all__ = ["epsilon", "epsilon_server", "epsilons_by_round", "noise_multiplier", "truncation_slack"]
+__all__ = ["epsilon", "epsilon_server", "epsilons_by_round", "noise_multiplier", "rough_noise", "truncation_slack"]
 
 FINE: Final = (
     100  # steps of the discretised privacy loss in one round's standard deviation; an upper bound whatever it is
@@ -47,9 +47,12 @@ def epsilon(events: Sequence[Event], *, delta: float, accountant: Accountant = "
     1.0006
     """
     _check(delta, accountant)
-    if not events:
-        return 0.0
-    price = partial(_epsilon, tuple(events), accountant, steps)
+    return _composed(tuple(events), delta, accountant, steps) if events else 0.0
+
+
+@lru_cache(maxsize=1024)  # plans that differ in the length of their messages ask the same question
+def _composed(events: tuple[Event, ...], delta: float, accountant: Accountant, steps: int) -> float:
+    price = partial(_epsilon, events, accountant, steps)
     return float(_at_slack(events, delta, accountant, price))
 
 
@@ -80,10 +83,7 @@ def noise_multiplier(
     in_range("epsilon", target, low=0, open_low=True)
     _check(delta, accountant)
     if accountant == "pld":
-        # By the central limit theorem many rounds look like one Gaussian of the same spread (Bu et al. 2020).
-        guess, _ = _search(
-            target, lambda z: _gaussian(1 / math.sqrt(distributions.spread(make(z))), delta, "pld"), 1.0, 1e-2
-        )
+        guess = rough_noise(target, make, delta=delta)
         guess, slope = _search(target, lambda z: epsilon(make(z), delta=delta, steps=COARSE), guess, 1e-4)
     else:
         guess, slope = _search(target, lambda z: epsilon(make(z), delta=delta, accountant=accountant), 1.0, 1e-7)
@@ -99,6 +99,20 @@ def noise_multiplier(
             raise _out_of_reach(target)
         guess, more = min(MAX_NOISE, guess * (1 + more)), 2 * more
     return guess
+
+
+def rough_noise(
+    target: float, make: Callable[[float], Sequence[Event]], *, delta: float, within: float = 1e-2
+) -> float:
+    """Return about the noise multiplier at which `make(noise_multiplier)` costs `target`, in a millisecond; no bound.
+
+    By the central limit theorem many rounds look like one Gaussian of the same spread (Bu et al. 2020).
+    """
+
+    def cost(noise: float) -> float:
+        return _gaussian(1 / math.sqrt(distributions.spread(make(noise))), delta, "pld")
+
+    return _search(target, cost, 1.0, within)[0]
 
 
 def _out_of_reach(target: float) -> PrivacyError:

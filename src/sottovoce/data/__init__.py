@@ -8,6 +8,7 @@ from sottovoce.data.dataset import HAS, HAS_NOT, UNKNOWN, Dataset, Property
 from sottovoce.data.hospital import balance, balanced_size
 from sottovoce.data.leaves import LEAVES, describe_leaves, leaves
 from sottovoce.data.origin import Origin, closed
+from sottovoce.data.outline import outline
 from sottovoce.data.own import read_records
 from sottovoce.data.partition import (
     KINDS,
@@ -61,6 +62,7 @@ __all__ = [
     "mean_of_clients",
     "names",
     "origin",
+    "outline",
     "partition",
     "read_csv",
     "read_like",

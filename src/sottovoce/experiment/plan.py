@@ -7,17 +7,23 @@ charged.
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.costs import enrolment_cost, privacy_cost, secure_cost, vote_cost, warm_cost
+from sottovoce.experiment.dropout_costs import dropout_cost, leaving_chance
 from sottovoce.experiment.fronts import describe_front
+from sottovoce.experiment.loads import device_costs, judged_costs, limits_of, load_of
+from sottovoce.experiment.measure import MEASURED
 from sottovoce.experiment.papers import paper_cost
 from sottovoce.experiment.parts import Parts, gather
 from sottovoce.experiment.protection import protect
-from sottovoce.experiment.ready import Ready, make_ready, start_engine, voting, with_importance
+from sottovoce.experiment.ready import Ready, make_ready, make_unmeasured, start_engine, voting, with_importance
+from sottovoce.experiment.real_costs import real_cost
+from sottovoce.experiment.shapes import gather_shapes
+from sottovoce.experiment.signal import predicted_signal
 from sottovoce.federation.coding import Terms
 from sottovoce.federation.costs import Costs, costs_of
 from sottovoce.federation.engine import Engine, drive
@@ -26,26 +32,36 @@ from sottovoce.federation.sums import mean
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.schemes import State
 
-__all__ = ["plan"]
+__all__ = ["plan", "plan_parts"]
 
 
 def plan(experiment: Experiment, *, measure: bool = False) -> dict[str, Any]:
     """Return the costs of an experiment; raise what running it would raise. `measure` also times a round."""
-    parts = gather(experiment)
+    if measure:
+        return _told(experiment, _timed(experiment))
+    parts, estimated = gather_shapes(experiment)
+    return plan_parts(parts, estimated)
+
+
+def plan_parts(parts: Parts, estimated: list[str]) -> dict[str, Any]:
+    """Return the costs of an experiment whose parts are gathered; nothing is computed on anybody's records."""
     protection = protect(parts)
-    rounds = experiment.experiment.rounds
-    clipping = None if experiment.privacy is None else experiment.privacy.clipping
-    # Where no client trains, features of the clients' records would be computed for nothing.
-    needed = None if measure or clipping == "private" else ("public",)
-    with start_engine(parts, needed) as (engine, evaluator):
-        ready = make_ready(protection, evaluator)
-        vote = None
-        if protection.vote_plan is not None:
-            ready, vote = _unvoted(parts, ready, protection.vote_plan)
-        costs = costs_of(ready.server, ready.server.init(parts.start))
-        seconds = _measure(parts, ready, engine) if measure else None
+    ready, vote = make_unmeasured(protection), None
+    if protection.vote_plan is not None:
+        ready, vote = _unvoted(parts, ready, protection.vote_plan)
+    return _told(parts.experiment, _Known(ready, vote, None, estimated))
+
+
+def _told(experiment: Experiment, known: _Known) -> dict[str, Any]:
+    ready, vote, seconds, estimated = known
+    parts, rounds = ready.protection.parts, experiment.experiment.rounds
+    costs = costs_of(ready.server, ready.server.init(parts.start))
     bound, privacy = ready.scheme, ready.plan
     paper_up, paper_down = paper_cost(bound, parts.cohort, privacy, rounds)
+    warm = warm_cost(ready)
+    load = load_of(ready, costs, [vote, warm["warm_start"]])
+    devices = device_costs(experiment, load)
+    judged = judged_costs(parts, costs, load)
     return {
         "scheme": bound.name,
         "model": parts.network.name,
@@ -63,25 +79,56 @@ def plan(experiment: Experiment, *, measure: bool = False) -> dict[str, Any]:
         "bytes_down_per_round": costs.round.down,
         "bytes_up_total": costs.total(rounds).up,
         "bytes_down_total": costs.total(rounds).down,
+        "bytes_per_client_total": load.bytes_total,
         "bytes_per_client_phase": {phase: sizes._asdict() for phase, sizes in costs.phases.items()},
         "bytes_enrolment_per_client": enrolment_cost(costs),
         **vote_cost(vote),
-        **warm_cost(ready),
+        **warm,
         "secure_overhead_up_bytes_per_client_round": None,
         "secure_expansion": None,
         **(secure_cost(ready, costs.client.up, 1) if experiment.secure == "real" else {}),
         "paper_cost_up_bytes_all_rounds": paper_up,
         "paper_cost_down_bytes_all_rounds": paper_down,
+        **real_cost(ready),
         "secure": experiment.secure,
         "private": privacy is not None,
         "epsilon": None if privacy is None else privacy.epsilon,
         **privacy_cost(ready),
-        "privacy": None if privacy is None else privacy.describe(),
+        "epsilon_member": None if privacy is None else privacy.describe()["epsilon_member"],
+        "privacy": None if privacy is None else _promises(experiment, privacy, measured=seconds is not None),
+        "signal_to_noise": predicted_signal(privacy),
         **(dict.fromkeys(INFLUENCE) if privacy is None else influence(privacy, experiment.server.guard_width)),
-        "joules_per_client": None,
+        "dropouts": dropout_cost(ready, leaving_chance(experiment)),
+        "participations_per_client": load.participations,
+        "gflop_per_client_round": load.gflop,
+        "memory_mb": load.memory_mb,
+        "devices": [cost.describe() for cost in devices],
+        **judged.told,
+        "estimated": estimated,
+        "limits": limits_of(ready, load, judged),
         "seconds_per_round": seconds,
         "seconds_total": seconds and seconds * rounds,
     }
+
+
+class _Known(NamedTuple):
+    """What a plan is read off: the federation, its vote, seconds of a round, and which numbers are estimates."""
+
+    ready: Ready
+    vote: Costs | None
+    seconds: float | None
+    estimated: list[str]
+
+
+def _timed(experiment: Experiment) -> _Known:
+    """Put the federation together as a run does, and time a round of it."""
+    parts = gather(experiment)
+    protection = protect(parts)
+    with start_engine(parts) as (engine, evaluator):
+        ready, vote = make_ready(protection, evaluator), None
+        if protection.vote_plan is not None:
+            ready, vote = _unvoted(parts, ready, protection.vote_plan)
+        return _Known(ready, vote, _measure(parts, ready, engine), [])
 
 
 def _unvoted(parts: Parts, ready: Ready, privacy: PrivacyPlan) -> tuple[Ready, Costs]:
@@ -89,6 +136,14 @@ def _unvoted(parts: Parts, ready: Ready, privacy: PrivacyPlan) -> tuple[Ready, C
     server = voting(ready, privacy).server
     made_up = np.arange(parts.network.dim, 0, -1, dtype=np.float32)
     return with_importance(ready, made_up), costs_of(server, server.init(parts.start))
+
+
+def _promises(experiment: Experiment, plan: PrivacyPlan, *, measured: bool) -> dict[str, Any]:
+    """Return what a privacy plan promises; a clip norm that only a run measures is null, and so is what it scales."""
+    told = plan.describe()
+    if not measured and experiment.privacy is not None and experiment.privacy.clipping in MEASURED:
+        told |= {"clip_norm": None, "noise_stddev": None}
+    return told
 
 
 def _measure(parts: Parts, ready: Ready, engine: Engine) -> float:

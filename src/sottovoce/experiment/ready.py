@@ -6,10 +6,12 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from sottovoce.core.errors import InputError
 from sottovoce.core.vectors import Vector
 from sottovoce.experiment.defence import make_defence
-from sottovoce.experiment.measure import coordinate_importance, measured_clip_norm, public_records
+from sottovoce.experiment.measure import MEASURED, coordinate_importance, measured_clip_norm, public_records
 from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.protection import Protection, everyone
 from sottovoce.federation.aggregate import Aggregator, Direct
@@ -30,7 +32,7 @@ from sottovoce.privacy import PrivacyPlan
 from sottovoce.schemes import Scheme, State
 from sottovoce.secagg import Policy
 
-__all__ = ["Ready", "elect", "make_ready", "start_engine", "voting", "warming", "with_importance"]
+__all__ = ["Ready", "elect", "make_ready", "make_unmeasured", "start_engine", "voting", "warming", "with_importance"]
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,23 @@ def make_ready(protection: Protection, evaluator: Evaluator) -> Ready:
     step = ServerStep(**parts.experiment.server.step_keys, rounds=parts.experiment.experiment.rounds)
     reference = _reference(parts, bound, evaluator)
     return _put_together(protection, parts.scheme, bound, protection.plan, policy, step, reference)
+
+
+def make_unmeasured(protection: Protection) -> Ready:
+    """Put the server together with nothing computed, for a plan: coordinates are made up, a measured clip norm is 1.
+
+    No size, noise multiplier or epsilon depends on either.
+    """
+    parts, table = protection.parts, protection.parts.experiment.privacy
+    made_up = np.arange(parts.network.dim, 0, -1, dtype=np.float32) if parts.scheme.needs_importance else None
+    bound = _bind(parts, made_up)
+    protection = protection.measured(1.0 if table is not None and table.clipping in MEASURED else None)
+    policy = protection.policy(bound, protection.plan)
+    return _put_together(protection, parts.scheme, bound, protection.plan, policy, ServerStep(), _nothing_to_compare)
+
+
+def _nothing_to_compare(round_: int, down: bytes) -> Vector:
+    raise InputError(f"round {round_} of a plan is not played")
 
 
 def elect(ready: Ready, engine: Engine, account: Account) -> Ready:

@@ -140,7 +140,7 @@ def test_plan_tells_costs_without_leaving_a_run(shell: Shell, here: Path) -> Non
     assert shell("plan", "small.toml", "--measure", "--json").json()["seconds_total"] > 0
     outcome = shell("plan", "small.toml", "--set", "scheme.name=fl-sign")
     assert outcome.code == 0
-    assert "bytes_up_per_client_round" in outcome.out and "fl-sign" in outcome.out
+    assert "a client and round" in outcome.out and "fl-sign" in outcome.out
     assert [file.name for file in here.iterdir()] == ["small.toml"]
 
 

@@ -1,0 +1,62 @@
+"""`sottovoce plan` on the command line: limits, pages, exit codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.conftest import Shell
+
+
+def _private(here: Path) -> None:
+    with (here / "small.toml").open("a") as file:
+        file.write("\n[privacy]\nepsilon = 8.0\ndelta = 0.01\nclip_norm = 1.0\n")
+
+
+def test_a_plan_can_be_solved_for_and_its_changes_can_be_set(shell: Shell, here: Path) -> None:
+    _private(here)
+    told = shell("plan", "small.toml", "--solve", "epsilon<=8, up<=700B, rounds<=6", "--json").json()
+
+    assert told["feasible"] >= len(told["solutions"]) > 0
+    changes = told["solutions"][0]["changes"]
+    words = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
+    alone = shell("plan", "small.toml", *words, "--json").json()
+    assert alone["limits"]["up"] == told["solutions"][0]["up"] <= 700
+    assert alone["limits"]["epsilon"] <= 8
+
+
+def test_limits_that_cannot_be_kept_end_with_2_and_nothing_on_stdout(shell: Shell, here: Path) -> None:
+    _private(here)
+    outcome = shell("plan", "small.toml", "--solve", "epsilon<=8, up<=1B, rounds<=6")
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "up<=1B stands in the way" in outcome.err
+
+
+def test_a_limit_that_cannot_be_read_is_named(shell: Shell) -> None:
+    outcome = shell("plan", "small.toml", "--solve", "accuracy>=0.9")
+
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "never promised" in outcome.err
+
+
+def test_a_budget_that_cannot_be_kept_ends_with_3(shell: Shell, here: Path) -> None:
+    _private(here)
+    outcome = shell("plan", "small.toml", "--set", "privacy.delta=0.2")
+
+    assert (outcome.code, outcome.out) == (3, "")
+
+
+def test_a_plan_is_written_as_a_page(shell: Shell, here: Path) -> None:
+    outcome = shell("plan", "small.toml", "--html", "plan.html")
+
+    assert outcome.code == 0 and "wrote plan.html" in outcome.err
+    assert "Time and energy" in outcome.out
+    assert (here / "plan.html").read_text().startswith("<!doctype html>")
+
+
+def test_a_plan_on_paper_tells_what_the_server_carries(shell: Shell) -> None:
+    outcome = shell("plan", "small.toml", "--scale", "1e9", "1e6")
+
+    assert outcome.code == 0 and "neighbours a client" in outcome.out
+    assert shell("plan", "small.toml", "--scale", "10", "1e6").code == 2
+    assert shell("plan", "small.toml", "--scale", "1e9", "1e6", "--solve", "up<=1kB").code == 2

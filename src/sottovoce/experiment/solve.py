@@ -195,7 +195,8 @@ def _spread(best: Sequence[Offer], own: str) -> list[Offer]:
         groups.setdefault((offer.sender.bound.name, offer.sender.ratio), []).append(offer)
     turns = max(map(len, groups.values()), default=0)
     chosen = [group[turn] for turn in range(turns) for group in groups.values() if turn < len(group)]
-    return sorted(chosen[:SHOWN], key=lambda offer: offer.merits, reverse=True)
+    ordered = sorted(chosen[:SHOWN], key=lambda offer: offer.merits, reverse=True)
+    return sorted(ordered, key=lambda offer: offer.sender.bound.name != own)
 
 
 def _settled(parts: Parts, offer: Offer, estimated: list[str], constraints: tuple[Constraint, ...]) -> Solution | None:

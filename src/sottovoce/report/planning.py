@@ -178,20 +178,28 @@ def _device(device: Record) -> tuple[str, ...]:
 
 def _hints(devices: Sequence[Record]) -> Iterator[str]:
     """Say where bytes are not what costs."""
+    waking, training = [], []
     for device in devices:
-        each = device["joules_per_client"]
-        sessions, sent = each["radio_sessions"]["default"], each["radio_bytes"]["default"]
-        training, radio = each["training"]["default"], sessions + sent
-        if device["fits"] and sessions > sent and radio > training:
-            yield (
-                f"{device['name']}: most of the radio's energy is the session, not the bytes "
-                f"({percent(sessions / radio)}); fewer exchanges save more than a smaller update"
-            )
-        elif device["fits"] and training > 2 * radio:
-            yield (
-                f"{device['name']}: training costs {short(training / radio)} times what talking costs; compression "
-                "buys time and data volume there, not energy"
-            )
+        each = {
+            part: device["joules_per_client"][part]["default"] for part in ("radio_bytes", "radio_sessions", "training")
+        }
+        radio = each["radio_bytes"] + each["radio_sessions"]
+        if not device["fits"]:
+            continue
+        if each["radio_sessions"] > each["radio_bytes"] and radio > each["training"]:
+            waking.append(f"{device['name']} ({each['radio_sessions'] / radio:.0%})")
+        elif each["training"] > 2 * radio:
+            training.append(f"{device['name']} ({short(each['training'] / radio)} times)")
+    if waking:
+        yield (
+            f"most of the radio's energy is the session, not the bytes, on {', '.join(waking)}: fewer exchanges save "
+            "more there than a smaller update"
+        )
+    if training:
+        yield (
+            f"training costs more than talking on {', '.join(training)}: compression buys time and data volume there, "
+            "not energy"
+        )
 
 
 def _robustness(plan: Record) -> Section:

@@ -43,7 +43,9 @@ def nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_plan_needs_no_record(tables: dict[str, Any]) -> None:
-    assert plan(small(**tables))["bytes_up_per_client_round"] > 0
+    told = plan(small(**tables))
+
+    assert told["bytes_up_per_client_round"] > 0 and "records_per_client" not in told["estimated"]
 
 
 @pytest.mark.usefixtures("nothing_is_read")

@@ -145,8 +145,18 @@ def _sender(parts: Parts, name: str, ratio: float | None) -> Sender:
     bound = scheme.bind(dim, seed=parts.seeds.public.seed, start=parts.start, importance=made_up)
     if experiment.privacy is not None and scheme.needs_importance and "public" not in parts.splits:
         _check_coordinates(experiment, name)
+    _check_clip_norm(experiment, bound)
     down = downlink_size(bound, bound.init(parts.start), private=experiment.privacy is not None)
     return Sender(experiment, scheme, bound, down)
+
+
+def _check_clip_norm(experiment: Experiment, bound: Scheme) -> None:
+    """Raise if a scheme of floats has no clip norm: one of signs needs none, and the file may be of that kind."""
+    table = experiment.privacy
+    if table is None or bound.form == "signs" or table.clipping != "fixed":
+        return
+    if table.clip_norm is None and bound.public_norm is None:
+        raise InputError(f'{bound.name} needs [privacy] clip_norm, or clipping = "public" or "adaptive"')
 
 
 def _check_coordinates(experiment: Experiment, name: str) -> None:

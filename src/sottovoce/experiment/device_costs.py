@@ -104,7 +104,7 @@ class DeviceCost:
                 "radio_sessions": _interval(each.radio_sessions),
                 "training": _interval(each.training),
             },
-            "seconds_per_round": self.expected.seconds,
+            "seconds_simulated_per_round": self.expected.seconds,
             "hours": self.hours,
         }
 

@@ -171,7 +171,7 @@ def _device(device: Record) -> tuple[str, ...]:
         short(total),
         percent(radio / total) if total else ABSENT,
         _interval(device["joules_per_client_run"]),
-        human_seconds(device["seconds_per_round"]),
+        human_seconds(device["seconds_simulated_per_round"]),
         human_seconds(3600 * device["hours"]),
     )
 
@@ -187,7 +187,7 @@ def _hints(devices: Sequence[Record]) -> Iterator[str]:
         if not device["fits"]:
             continue
         if each["radio_sessions"] > each["radio_bytes"] and radio > each["training"]:
-            waking.append(f"{device['name']} ({each['radio_sessions'] / radio:.0%})")
+            waking.append(f"{device['name']} ({100 * each['radio_sessions'] / radio:.0f} %)")
         elif each["training"] > 2 * radio:
             training.append(f"{device['name']} ({short(each['training'] / radio)} times)")
     if waking:

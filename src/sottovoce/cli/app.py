@@ -29,6 +29,7 @@ from sottovoce.cli import (
     predict,
     privacy,
     report,
+    reproduce,
     run,
     schemes,
     sweep,
@@ -80,6 +81,7 @@ app.command("plan", epilog=plan.EXAMPLE)(plan.plan)
 app.command("privacy", epilog=privacy.EXAMPLE)(privacy.privacy)
 app.command("audit", epilog=audit.EXAMPLE)(audit.audit)
 app.command("report", epilog=report.EXAMPLE)(report.report)
+app.command("reproduce", epilog=reproduce.EXAMPLE)(reproduce.reproduce)
 app.command("predict", epilog=predict.EXAMPLE)(predict.predict)
 app.command("export", epilog=export.EXAMPLE)(export.export)
 app.command("schemes", epilog=schemes.EXAMPLE)(schemes.schemes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sottovoce.data.augment import augmented
 from sottovoce.data.cache import cache_folder
 from sottovoce.data.csv_file import is_table, read_csv
 from sottovoce.data.dataset import HAS, HAS_NOT, UNKNOWN, Dataset, Property
@@ -46,6 +47,7 @@ __all__ = [
     "With",
     "Without",
     "as_table",
+    "augmented",
     "balance",
     "balanced_size",
     "cache_folder",

@@ -19,6 +19,7 @@ from sottovoce.data import (
     Dataset,
     Partition,
     TableKeys,
+    augmented,
     balanced_size,
     load,
     mean_balanced_size,
@@ -93,6 +94,7 @@ class Parts:
             client_lr=client.client_lr,
             optimizer=client.optimizer,
             momentum=client.momentum,
+            adam_epsilon=client.adam_epsilon,
             prox=client.prox,
         )
 
@@ -154,6 +156,9 @@ def gather(experiment: Experiment, given: Given = NOTHING, front: bytes = b"") -
     if (scheme.needs_importance and not voted) or clipping == "public" or trusted:
         own = (dataset, given.public) if given.public is not None else None
         dataset, splits["public"] = own or _public(experiment, dataset, streams)
+    dataset = augmented(dataset, table.augment, streams.get(Purpose.SPLIT, 2))
+    if given.partition is not None and table.augment > 1:
+        raise InputError("the given partition is of the train records as they are; remove [data] augment")
     if given.partition is not None and dataset.records != records:
         raise InputError(
             f"the given partition is of all {records} train records, but {records - dataset.records} of them would be "

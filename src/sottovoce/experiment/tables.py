@@ -144,6 +144,13 @@ class DataTable(Table):
         description='For partition = "iid" and "virtual": records that each client holds. Not set: all records are '
         'divided ("iid"), or 10 each ("virtual").',
     )
+    augment: int = Field(
+        1,
+        ge=1,
+        le=1000,
+        description="Of images: how many times as many train records there are after shifted and mirrored copies are "
+        "added, 10 for CIFAR-10 in the papers. Copies of a record may go to several clients. 1 adds none.",
+    )
     held_out: float = Field(
         0.0,
         ge=0,
@@ -182,6 +189,12 @@ class ClientTable(Table):
         ge=0,
         lt=1,
         description='For optimizer = "sgd": weight of the earlier steps of the same round. 0 is plain SGD.',
+    )
+    adam_epsilon: float = Field(
+        1e-8,
+        gt=0,
+        description='For optimizer = "adam": added to the root of the squared gradients. 1e-7 is that of Keras, with '
+        "which the papers were made.",
     )
     prox: float = Field(
         0.0,

@@ -31,7 +31,6 @@ _Step = Callable[[Shard, Generator], None]
 _CHUNK: Final = 256  # records evaluated at once
 _BETA1: Final = 0.9
 _BETA2: Final = 0.999
-_TINY: Final = 1e-8  # Adam's epsilon, which is not a privacy budget
 
 
 class TorchTrainer:
@@ -144,7 +143,7 @@ class TorchTrainer:
             self._slope(batch, rng, start)
             mean.lerp_(self._gradient, 1 - _BETA1)
             square.mul_(_BETA2).addcmul_(self._gradient, self._gradient, value=1 - _BETA2)
-            torch.sqrt(square, out=scale).div_(math.sqrt(1 - _BETA2**steps)).add_(_TINY)
+            torch.sqrt(square, out=scale).div_(math.sqrt(1 - _BETA2**steps)).add_(self.training.adam_epsilon)
             self._params.addcdiv_(mean, scale, value=-self.training.signed_lr / (1 - _BETA1**steps))
 
         return step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.random import Generator
@@ -14,7 +14,9 @@ from sottovoce.core.errors import InputError
 from sottovoce.core.validate import in_range, one_of
 from sottovoce.core.vectors import Vector
 
-__all__ = ["LocalTraining", "Shard", "Trainer", "batches"]
+__all__ = ["ADAM_EPSILON", "LocalTraining", "Shard", "Trainer", "batches"]
+
+ADAM_EPSILON: Final = 1e-8  # Kingma and Ba's, and torch's; it is no privacy budget
 
 
 class Shard(NamedTuple):
@@ -33,6 +35,7 @@ class LocalTraining:
     client_lr: float = 0.215
     optimizer: Literal["sgd", "adam"] = "sgd"
     momentum: float = 0.0
+    adam_epsilon: float = ADAM_EPSILON
     prox: float = 0.0  # mu of FedProx; 0: off
     ascend: bool = False  # climb the loss instead: what an attacker may do
 
@@ -45,6 +48,9 @@ class LocalTraining:
         in_range("momentum", self.momentum, low=0, high=1, open_high=True)
         if self.momentum and self.optimizer != "sgd":
             raise InputError(f"momentum is for optimizer 'sgd', got {self.momentum:g} with {self.optimizer!r}; use 0")
+        in_range("adam_epsilon", self.adam_epsilon, low=0, open_low=True)
+        if self.adam_epsilon != ADAM_EPSILON and self.optimizer != "adam":
+            raise InputError(f"adam_epsilon is for optimizer 'adam', got {self.adam_epsilon:g}; remove it")
         in_range("prox", self.prox, low=0, open_high=True)
         if self.optimizer == "sgd" and self.prox * self.client_lr >= 2:
             raise InputError(

@@ -1,0 +1,114 @@
+"""Reproduce a published table: run its cells, or read those that were run, and put ours beside theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sottovoce.core.errors import DataError, InputError
+from sottovoce.core.validate import in_range, one_of
+from sottovoce.data import load
+from sottovoce.experiment.config import Experiment
+from sottovoce.experiment.folder import Record
+from sottovoce.models import keeping_features
+from sottovoce.studies.published.cells import Cells, Outcome
+from sottovoce.studies.published.compare import compare, ordering
+from sottovoce.studies.published.figures import series
+from sottovoce.studies.published.setup import Setup, resolve, setup_of
+from sottovoce.studies.published.table import SCALES, Published, Row, ScaleName, read_table
+
+__all__ = ["Observer", "reproduce"]
+
+Observer = Callable[[str, int, Record], None]  # name of the cell in words, its rounds, a record of a round
+
+
+def reproduce(
+    name: str,
+    *,
+    scale: ScaleName = "small",
+    rows: Sequence[str] = (),
+    seeds: int = 1,
+    out: Path | str = "runs/reproduce",
+    workers: int | None = None,
+    observe: Observer = lambda cell, rounds, record: None,
+) -> dict[str, Any]:
+    """Return a table with printed numbers and ours, run at a scale with seeds 1 to `seeds`.
+
+    Cells that were run for this or another table are read; one that was interrupted goes on. A cell that is refused,
+    because the accountant or missing data stand against it, says so, and the others are run; if all are, the first
+    refusal is raised.
+    """
+    one_of("scale", scale, SCALES)
+    in_range("seeds", seeds, low=1, high=1000)
+    table = read_table(name)
+    chosen = table.chosen(list(rows))
+    cells = Cells(Path(out))
+    played: list[tuple[Row, list[Outcome]]] = []
+    with keeping_features():
+        for row in chosen:
+            outcomes = []
+            for seed in range(1, seeds + 1):
+                told = row.name if seeds == 1 else f"{row.name}, seed {seed}"
+                outcomes.append(cells.play(resolve(table, row, scale, seed, workers), partial(_tell, observe, told)))
+            played.append((row, outcomes))
+    problems = [outcome.problem for _, outcomes in played for outcome in outcomes if outcome.problem is not None]
+    if problems and not any(outcome.summary for _, outcomes in played for outcome in outcomes):
+        raise problems[0]
+    return _document(table, scale, seeds, played, cells)
+
+
+def _tell(observe: Observer, told: str, experiment: Experiment, record: Record) -> None:
+    observe(told, experiment.experiment.rounds, record)
+
+
+def _document(
+    table: Published, scale: ScaleName, seeds: int, played: Sequence[tuple[Row, list[Outcome]]], cells: Cells
+) -> dict[str, Any]:
+    lines = [
+        line
+        for row, outcomes in played
+        for line in compare(table, row, scale, outcomes, _differs(setup_of(table, row, scale)))
+    ]
+    took = cells.seconds()
+    return {
+        "name": table.name,
+        "title": table.title,
+        "source": table.source,
+        "kind": table.kind,
+        "scale": scale,
+        "setup": list(dict.fromkeys(setup_of(table, row, scale).title for row, _ in played)),
+        "seeds": seeds,
+        "unit": table.unit,
+        "cells": lines,
+        "ordering": ordering(table, lines) if table.kind == "table" else None,
+        "series": series(table, [(row, outcomes[0]) for row, outcomes in played]),
+        "claims": list(table.claims),
+        "notes": list(table.notes),
+        "runs": [
+            {
+                "row": row.name,
+                "seed": seed,
+                "folder": str(outcome.folder),
+                "seconds": took.get(outcome.experiment.experiment.name),
+                "refused": outcome.reason,
+            }
+            for row, outcomes in played
+            for seed, outcome in enumerate(outcomes, 1)
+        ],
+    }
+
+
+def _differs(setup: Setup) -> list[str]:
+    """Return why the numbers of a set-up cannot be the papers', with the size of the data that is really at hand."""
+    told = list(setup.differs)
+    if setup.train_records is not None:
+        source = str(setup.tables["data"]["source"])
+        try:
+            records = load(source, setup.tables["data"].get("folder")).records
+        except (DataError, InputError):
+            return told
+        if records != setup.train_records:
+            told.append(f"{source} has {records:,} train records here, {setup.train_records:,} in the papers")
+    return told

@@ -1,0 +1,81 @@
+"""Turn a row of a published table into an experiment, at either scale."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from sottovoce.core.errors import InputError
+from sottovoce.experiment.cells import digest
+from sottovoce.experiment.config import Experiment, parse
+from sottovoce.studies.published.table import Published, Row, ScaleName, Tables, merge, read_toml
+
+__all__ = ["Setup", "read_setup", "resolve", "setup_of"]
+
+_NOT_THE_RESULT = {"experiment": ("name", "checkpoint_every", "chosen_on"), "data": ("folder",)}
+
+
+class Setup(BaseModel):
+    """Parameters that several tables share: an experiment, parts that rows add to it, and what differs from theirs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    title: str
+    differs: tuple[str, ...] = ()
+    train_records: int | None = None  # that the papers' data set has, where ours may have fewer
+    tables: Tables
+    parts: dict[str, Tables]
+
+
+@cache
+def read_setup(name: str) -> Setup:
+    """Return a set-up by its name; one that names a `base` has what the base has and it does not say otherwise."""
+    document = read_toml("setups", name)
+    base = document.pop("base", None)
+    if base is not None:
+        document = merge(read_setup(base).model_dump(exclude_none=True), document)
+    try:
+        return Setup.model_validate(document)
+    except ValidationError as error:
+        raise InputError(f"the data of set-up {name} is damaged: {error.errors()[0]['msg']}") from None
+
+
+def setup_of(table: Published, row: Row, scale: ScaleName) -> Setup:
+    """Return the set-up of a row."""
+    names = row.setup or table.setup
+    return read_setup(names.full if scale == "full" else names.small)
+
+
+def resolve(table: Published, row: Row, scale: ScaleName, seed: int = 1, workers: int | None = None) -> Experiment:
+    """Return the experiment of a row.
+
+    Its name is made of its scheme and of a digest of all that decides its result: rows of two tables that ask for the
+    same have the same name, and so one run folder.
+    """
+    setup = setup_of(table, row, scale)
+    tables: dict[str, Any] = setup.tables
+    for part in row.uses:
+        if part not in setup.parts:
+            raise InputError(f"table {table.name}, row {row.name!r}: its set-up has no part {part!r}")
+        tables = merge(tables, setup.parts[part])
+    tables = merge(merge(tables, table.set), row.set)
+    if scale == "small":
+        tables = merge(merge(tables, table.small), row.small)
+    tables = merge(tables, {"experiment": {"seed": seed}})
+    where = f"table {table.name}, row {row.name!r}"
+    name = _name(parse(tables, where=where))
+    tables = merge(tables, {"experiment": {"name": name}})
+    if workers is not None:
+        tables = merge(tables, {"engine": {"workers": workers}})
+    return parse(tables, where=where)
+
+
+def _name(experiment: Experiment) -> str:
+    identity = {name: dict(table) for name, table in experiment.identity().items()}
+    for table, keys in _NOT_THE_RESULT.items():
+        for key in keys:
+            identity.get(table, {}).pop(key, None)
+    private = "-dp" if experiment.privacy is not None else ""
+    return f"{experiment.scheme.name}{private}-{digest(identity)[:16]}"

@@ -61,7 +61,7 @@ class Experiment(Table):
     sweep: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
         description="The `[sweep]` table: a grid of runs. `sottovoce sweep` makes one run for every combination of the "
-        "values listed; `sottovoce run` ignores it.",
+        "values listed, or of a range such as {from = 0.05, to = 2.0, step = 0.05}; `sottovoce run` ignores it.",
     )
     tune: dict[str, dict[str, Any]] = Field(
         default_factory=dict,

@@ -10,6 +10,7 @@ from sottovoce.experiment.papers import paper_cost
 from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.ready import Ready
 from sottovoce.experiment.records import Record, best_of
+from sottovoce.experiment.thesis_bounds import thesis_bounds
 from sottovoce.federation.coding import FloatGrid
 from sottovoce.federation.costs import Costs
 
@@ -95,6 +96,7 @@ def summarise(parts: Parts, ready: Ready, records: list[Record], costs: Costs, *
         if table.public == LEAVES:
             summary["public"] = describe_leaves(table.public_samples)
         summary["public_records"] = len(public_records(parts))  # those that were used, after balancing
+    summary |= thesis_bounds(parts, ready, len(records))
     if parts.threat is not None:
         summary |= _attack(parts, records, best, final)
     if ready.server.guard is not None:

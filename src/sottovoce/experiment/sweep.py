@@ -3,6 +3,7 @@
     [sweep]
     scheme.name = ["fl-std", "fl-top"]
     scheme.ratio = [0.05, 0.1]
+    client.client_lr = { from = 0.01, to = 0.5, step = 0.005 }
     experiment.seed = [1, 2]
 
 Every combination is one run folder. `privacy.epsilon = [inf, 8.0]` compares a run that is not private with its private
@@ -24,6 +25,7 @@ from sottovoce.core.errors import ConfigError, InputError
 from sottovoce.experiment.config import Experiment, parse
 from sottovoce.experiment.folder import Record
 from sottovoce.experiment.names import SCHEME_KEYS
+from sottovoce.experiment.ranges import grid_values
 from sottovoce.experiment.run import default_folder, run
 from sottovoce.experiment.threat_table import UNTARGETED
 from sottovoce.models import keeping_features
@@ -38,7 +40,7 @@ _IN_A_NAME = str.maketrans({"/": "_", ":": "_", ",": "_", " ": ""})
 def layout(experiment: Experiment) -> list[Experiment]:
     """Return the experiments of a sweep, all checked, each with a name of its own."""
     axes = [
-        (table, key, values if isinstance(values, list) else [values])
+        (table, key, grid_values(f"[sweep] {table}.{key}", values))
         for table, keys in experiment.sweep.items()
         for key, values in keys.items()
     ]

@@ -76,7 +76,7 @@ def test_what_a_round_adds_to_epsilon_is_largest_at_order_one() -> None:
 
 
 def test_noise_that_is_too_coarse_has_no_bound() -> None:
-    with pytest.raises(InputError, match="too coarse for Lemma 4; it needs more than 3.748"):
+    with pytest.raises(InputError, match=r"too coarse for Lemma 4; it needs more than 3\.748"):
         slack(3.0, cohort=100)
 
 

@@ -156,8 +156,8 @@ _ALL: Final = (
         2,
         "Labeled Faces in the Wild; the photos carry no licence",
         forms=(Form(("lfw_rgb62x47.npz",), images.read_lfw), Form(("lfw_gray62x47.npz",), images.read_lfw)),
-        by_hand="LFW publishes photos without the gender labels; pack them into lfw_gray62x47.npz, or lfw_rgb62x47.npz in "
-        "colour, as docs/data.md says",
+        by_hand="LFW publishes photos without the gender labels; pack them into lfw_gray62x47.npz, or in colour into "
+        "lfw_rgb62x47.npz, as docs/data.md says",
     ),
     Source(
         "fairface",

@@ -34,7 +34,10 @@ class Slack:
     log10_nu: float
 
     def moment(self, order: int) -> float:
-        """Return what a round adds to alpha(lambda): log((1 + k)^lambda / (1 - k)^(lambda + 1) ((1 + v) / (1 - v))^3)."""
+        """Return what a round adds to alpha(lambda).
+
+        log((1 + kappa)^lambda / (1 - kappa)^(lambda + 1) ((1 + nu) / (1 - nu))^3)
+        """
         in_range("order", order, low=1)
         noise = order * math.log1p(self.kappa) - (order + 1) * math.log1p(-self.kappa)
         return noise + 3 * (math.log1p(self.nu) - math.log1p(-self.nu))
@@ -50,9 +53,10 @@ class Slack:
 
 
 def slack(stddev: float, cohort: float) -> Slack:
-    """Return the slack of Lemma 4 for noise of `stddev` integer steps on the sum (xi), shared by `cohort` clients (|K|).
+    """Return the slack of Lemma 4 for noise of `stddev` integer steps on the sum (xi), shared by `cohort` clients.
 
-    kappa(xi) = 2 exp(-2 pi^2 xi^2) / (1 - exp(-6 pi^2 xi^2)); nu is the smallest with xi >= sqrt(|K| ln(2 + 2 / nu)) / pi.
+    kappa(xi) = 2 exp(-2 pi^2 xi^2) / (1 - exp(-6 pi^2 xi^2)); nu is the smallest for which
+    xi >= sqrt(|K| ln(2 + 2 / nu)) / pi.
     Theorem 3 as printed asks for half of that xi^2; the lemma, from which it follows, does not, and is used here.
 
     >>> slack(6.0, cohort=9).nu < 1e-16 < slack(1.0, cohort=2).nu
@@ -104,9 +108,9 @@ def convergence(
     """Return the terms of Theorem 6; `gap` is f_0 - f*, `fraction` the share of clients that send random updates.
 
     2 / sqrt(T) (sqrt(2) |tau|_1 / ((1 - a) sqrt(CN)) + sqrt(|L|_1 gap)) under attack, and without one, with noise,
-    2 / sqrt(T) (|tau|_1 / sqrt(CN) + sqrt(3 n) sigma |tau|_1 / (CN) + sqrt(|L|_1 gap)). |L|_1 is unknown in practice; it
-    is the one for which `server_lr` is the theorem's gamma, so that sqrt(|L|_1 gap) = gap / (gamma sqrt(T)). The thesis
-    has no bound for noise and attackers together.
+    2 / sqrt(T) (|tau|_1 / sqrt(CN) + sqrt(3 n) sigma |tau|_1 / (CN) + sqrt(|L|_1 gap)). |L|_1 is unknown in practice;
+    it is the one for which `server_lr` is the theorem's gamma, so that sqrt(|L|_1 gap) = gap / (gamma sqrt(T)). The
+    thesis has no bound for noise and attackers together.
     """
     in_range("rounds", rounds, low=1)
     in_range("cohort", cohort, low=0, open_low=True)

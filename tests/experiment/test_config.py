@@ -76,7 +76,7 @@ def test_every_key_can_be_set(change: str, place: tuple[str, str], value: Any) -
         ("data.held_out=1", r"\[data\] held_out must be in \[0, 1\), got 1"),
         ("client.batch_size=some", r'\[client\] batch_size must be a whole number or "all", got "some"'),
         ("client.batch_size=0", r"\[client\] batch_size must be at least 1, got 0"),
-        ("client.balanced=1", r"\[client\] balanced must be true or false, got 1"),
+        ("client.balanced=1", r"\[client\] balanced must be true or false or .down-sampling.* got 1"),
         ("client.client_lr=inf", r"\[client\] client_lr must be finite, got inf"),
         ("client.optimizer=adamm", r'optimizer must be "sgd" or "adam", got "adamm"; did you mean "adam"\?'),
         ("data.source=[1]", r"\[data\] source must be a text, got \[1\]"),

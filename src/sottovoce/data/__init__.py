@@ -6,7 +6,7 @@ from sottovoce.data.augment import augmented
 from sottovoce.data.cache import cache_folder
 from sottovoce.data.csv_file import is_table, read_csv
 from sottovoce.data.dataset import HAS, HAS_NOT, UNKNOWN, Dataset, Property
-from sottovoce.data.hospital import balance, balanced_size
+from sottovoce.data.hospital import DOWN, OVER, WEIGHTED, balance, balanced_size
 from sottovoce.data.leaves import LEAVES, describe_leaves, leaves
 from sottovoce.data.origin import Origin, closed
 from sottovoce.data.outline import outline
@@ -28,11 +28,14 @@ from sottovoce.data.table import TableKeys, as_table, read_like, table_dataset
 from sottovoce.data.withheld import With, Without
 
 __all__ = [
+    "DOWN",
     "HAS",
     "HAS_NOT",
     "KINDS",
     "LEAVES",
+    "OVER",
     "UNKNOWN",
+    "WEIGHTED",
     "Dataset",
     "Description",
     "Origin",

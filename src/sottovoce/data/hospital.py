@@ -25,7 +25,12 @@ from sottovoce.data.dataset import Dataset
 from sottovoce.data.features import held_out, min_max, numbers, one_hot
 from sottovoce.data.files import damaged, read_table
 
-__all__ = ["balance", "balanced_size", "read_diabetes130"]
+__all__ = ["DOWN", "OVER", "WEIGHTED", "balance", "balanced_size", "read_diabetes130"]
+
+# How clients balance their classes; the thesis takes the first, and has tried the others (8.3.2, footnote 2).
+DOWN: Final = "down-sampling"
+OVER: Final = "over-sampling"
+WEIGHTED: Final = "weighted-loss"
 
 DIED: Final = frozenset({"11", "19", "20", "21"})
 ELECTIVE, NEWBORN = "3", "4"
@@ -59,22 +64,34 @@ class _Stay(NamedTuple):
     codes: frozenset[str]
 
 
-def balance(y: NDArray[Any], rng: Generator) -> NDArray[np.int64]:
+def balance(y: NDArray[Any], rng: Generator, how: str = DOWN) -> NDArray[np.int64]:
     """Return the sorted places of as many records of each class as the rarest class has.
 
-    A client with one class keeps all its records: there is nothing to balance, and no client may end up empty.
+    By `OVER`-sampling as many as the most frequent class has: all its records, and some of them again, each about as
+    often as the others. A client with one class keeps all its records: there is nothing to balance, and no client may
+    end up empty.
     """
     present, counts = np.unique(y, return_counts=True)
     if len(present) < 2:
         return np.arange(len(y), dtype=np.int64)
-    kept = [rng.choice(np.flatnonzero(y == label), counts.min(), replace=False, shuffle=False) for label in present]
+    own = [np.flatnonzero(y == label) for label in present]
+    if how == OVER:
+        kept = [np.concatenate([_again(places, int(counts.max()), rng)]) for places in own]
+    else:
+        kept = [rng.choice(places, counts.min(), replace=False, shuffle=False) for places in own]
     return np.sort(np.concatenate(kept)).astype(np.int64)
 
 
-def balanced_size(y: NDArray[Any]) -> int:
+def _again(places: NDArray[Any], count: int, rng: Generator) -> NDArray[Any]:
+    """Return every place as often as it goes into the count, and different ones at random for what is left."""
+    whole, left = divmod(count, len(places))
+    return np.concatenate([np.tile(places, whole), rng.choice(places, left, replace=False, shuffle=False)])
+
+
+def balanced_size(y: NDArray[Any], how: str = DOWN) -> int:
     """Count the records that `balance` keeps."""
     _, counts = np.unique(y, return_counts=True)
-    return int(len(counts) * counts.min())
+    return int(len(counts) * (counts.max() if how == OVER else counts.min()))
 
 
 def read_diabetes130(path: Path) -> Dataset:

@@ -13,7 +13,7 @@ from sottovoce.core.errors import InputError
 from sottovoce.core.streams import Purpose, Streams
 from sottovoce.core.validate import in_range, one_of
 from sottovoce.data import dealing
-from sottovoce.data.hospital import balanced_size
+from sottovoce.data.hospital import DOWN, balanced_size
 
 __all__ = ["KINDS", "Partition", "Shards", "Sizes", "Virtual", "mean_balanced_size", "mean_of_clients", "partition"]
 
@@ -209,9 +209,9 @@ def partition(
     return Shards(*dealing.gather(owners, clients, rng))
 
 
-def mean_balanced_size(owners: Partition, labels: NDArray[Any]) -> float:
-    """Return the mean number of records that a client keeps when each client balances its own."""
-    return mean_of_clients(owners, lambda client: balanced_size(labels[owners.records(client)]))
+def mean_balanced_size(owners: Partition, labels: NDArray[Any], how: str = DOWN) -> float:
+    """Return the mean number of records that a client trains with when each client balances its own."""
+    return mean_of_clients(owners, lambda client: balanced_size(labels[owners.records(client)], how))
 
 
 def mean_of_clients(owners: Partition, count: Callable[[int], int]) -> float:

@@ -12,6 +12,7 @@ from typing import Any, Final, Self, get_args
 from pydantic import Field, ValidationError, model_validator
 
 from sottovoce.core.errors import ConfigError, PrivacyError
+from sottovoce.data import OVER
 from sottovoce.devices import Dropout
 from sottovoce.experiment.defence import check_defence
 from sottovoce.experiment.device_table import check_devices, make_dropout
@@ -74,6 +75,11 @@ class Experiment(Table):
         if self.experiment.patience and not self.data.held_out:
             raise ValueError(
                 "[experiment] patience stops on held-out data, but [data] held_out is 0; set it, for example to 0.1"
+            )
+        if self.client.held_out and self.client.balanced == OVER:
+            raise ValueError(
+                '[client] balanced = "over-sampling" would put copies of the records that a client keeps out into its '
+                'training; remove held_out, or set balanced = "down-sampling"'
             )
         if self.client.personal_steps and not self.client.held_out:
             raise ValueError(

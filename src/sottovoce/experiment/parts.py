@@ -16,6 +16,7 @@ from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.core.streams import Purpose, Seeds, Streams
 from sottovoce.core.vectors import Vector
 from sottovoce.data import (
+    WEIGHTED,
     Dataset,
     Partition,
     TableKeys,
@@ -72,10 +73,12 @@ class Parts:
         """Return the mean number of records that a client trains with: after balancing, without those it keeps out."""
         table, owners, labels = self.experiment.client, self.partition, self.dataset.y_train
         if not table.held_out:
-            return mean_balanced_size(owners, labels) if table.balanced else owners.mean_size
+            return owners.mean_size if table.sampled is None else mean_balanced_size(owners, labels, table.sampled)
 
         def trained(client: int) -> int:
-            size = balanced_size(labels[owners.records(client)]) if table.balanced else owners.size(client)
+            size = owners.size(client)
+            if table.sampled is not None:
+                size = balanced_size(labels[owners.records(client)], table.sampled)
             return size - records_aside(size, table.held_out)
 
         return mean_of_clients(owners, trained)
@@ -96,6 +99,7 @@ class Parts:
             momentum=client.momentum,
             adam_epsilon=client.adam_epsilon,
             prox=client.prox,
+            weighted_loss=client.balanced == WEIGHTED,
         )
 
     def blueprint(self) -> Blueprint:
@@ -107,7 +111,7 @@ class Parts:
             trainer=client.trainer,
             device=client.device,
             partition=self.partition,
-            balanced=client.balanced,
+            balanced=client.sampled,
             seed=self.seeds.seed,
             mean_size=self.mean_size if self.weighted else None,
             held_out=client.held_out,

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from sottovoce.data import DOWN, OVER, WEIGHTED
 from sottovoce.experiment.device_table import DevicesTable
 from sottovoce.experiment.inference_table import InferenceTable
 from sottovoce.experiment.model_table import ModelTable, ProjectionTable
@@ -202,10 +203,11 @@ class ClientTable(Table):
         description="FedProx: adds prox / 2 * |w - w_t|^2 to the loss, where w_t is the model the client was sent. "
         "Holds clients with unlike records together; 0 is off, 0.01 to 1 are usual.",
     )
-    balanced: bool = Field(
+    balanced: bool | Literal["down-sampling", "over-sampling", "weighted-loss"] = Field(
         False,
-        description="Let each client keep as many records of each class as it has of its rarest. For medical data with "
-        "few positive records.",
+        description="Let each client balance its classes, for medical data with few positive records. true or "
+        '"down-sampling": it keeps as many records of each class as of its rarest. "over-sampling": it repeats records '
+        'until each class has as many as its most frequent. "weighted-loss": records of rare classes count more.',
     )
     held_out: float = Field(
         0.0,
@@ -229,6 +231,11 @@ class ClientTable(Table):
         "cpu",
         description='Where "torch" trains: "cpu", or a GPU such as "cuda" or "cuda:1".',
     )
+
+    @property
+    def sampled(self) -> str | None:
+        """Return how records are chosen to balance classes; None if all are taken as they are."""
+        return None if self.balanced in (False, WEIGHTED) else OVER if self.balanced == OVER else DOWN
 
 
 class CohortTable(Table):

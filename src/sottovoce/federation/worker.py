@@ -39,7 +39,7 @@ class Blueprint:
     trainer: Literal["auto", "torch", "fast"]
     device: str
     partition: Partition
-    balanced: bool
+    balanced: str | None  # how clients balance their classes by choosing records; None: they do not
     seed: int
     mean_size: float | None
     held_out: float = 0.0  # the share of its records that each client keeps out of its training
@@ -199,8 +199,9 @@ class Worker:
     def _records(self, client: int, *, held_out: bool = False) -> Shard:
         """Return a client's own records: those to train with, or those that it keeps out; the same in every round."""
         streams, records = self._seeds.client(client), self._plan.partition.records(client)
-        if self._plan.balanced:
-            records = records[balance(self._arrays["y_train"][records], streams.get(Purpose.SETUP))]
+        if self._plan.balanced is not None:
+            labels = self._arrays["y_train"][records]
+            records = records[balance(labels, streams.get(Purpose.SETUP), self._plan.balanced)]
         if self._plan.held_out:
             train, aside = split_places(len(records), self._plan.held_out, streams.get(Purpose.SPLIT))
             records = records[aside if held_out else train]

@@ -51,6 +51,8 @@ def unsupported(network: Network, training: LocalTraining) -> str | None:
         return f"the fast trainer knows plain SGD, not optimizer {training.optimizer!r}"
     if training.momentum:
         return f"the fast trainer knows plain SGD, not momentum {training.momentum:g}"
+    if training.weighted_loss:
+        return "the fast trainer counts every record the same, and the loss is weighted"
     if training.prox:
         return f"the fast trainer knows plain SGD, not prox {training.prox:g}"
     try:

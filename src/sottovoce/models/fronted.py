@@ -122,4 +122,4 @@ class FrontTrainer:
         return self.trainer.scores(params, self.model.features(x))
 
     def _read(self, shard: Shard) -> Shard:
-        return Shard(self.model.features(shard.x), shard.y)
+        return shard._replace(x=self.model.features(shard.x))

@@ -56,7 +56,7 @@ class LayersProgram:
 
     def _loss(self, batch: Shard, sink: Sink, rng: Generator | None) -> Tensor:
         logits = forward(self._network, self._inputs(batch.x), self._tensors, sink, rng)
-        return loss_of(logits, batch.y, self._network.binary)
+        return loss_of(logits, batch.y, self._network.binary, batch.weights)
 
     def _inputs(self, x: NDArray[Any]) -> Tensor:
         x = x.reshape(len(x), *self._network.input_shape)

@@ -105,7 +105,8 @@ class ModuleProgram:
 
     def _backward(self, batch: Shard, *, training: bool) -> tuple[Tensor | None, ...]:
         """Return what autograd knows of the gradient; the products have the rest."""
-        loss = loss_of(self._shaped(self.outputs(batch.x, training=training)), batch.y, self._network.binary)
+        logits = self._shaped(self.outputs(batch.x, training=training))
+        loss = loss_of(logits, batch.y, self._network.binary, batch.weights)
         self._products.clear()  # of a module that differentiates something in its own forward pass
         gradients = torch.autograd.grad(loss, self._leaves, allow_unused=True)
         return tuple(found.to_dense() if found is not None and found.is_sparse else found for found in gradients)

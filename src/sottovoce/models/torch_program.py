@@ -47,9 +47,11 @@ def split(layout: Layout, flat: Tensor) -> dict[str, Tensor]:
     return {name: flat[layout.span(name)].view(shape).data for name, shape in layout.tensors}
 
 
-def loss_of(logits: Tensor, y: NDArray[Any], binary: bool) -> Tensor:
-    """Return the mean cross entropy of a batch."""
-    if binary:
-        wanted = torch.from_numpy(np.asarray(y, np.float32)).to(logits.device)
-        return functional.binary_cross_entropy_with_logits(logits, wanted)
-    return functional.cross_entropy(logits, torch.from_numpy(np.asarray(y, np.int64)).to(logits.device))
+def loss_of(logits: Tensor, y: NDArray[Any], binary: bool, weights: NDArray[np.float32] | None = None) -> Tensor:
+    """Return the mean cross entropy of a batch, each record times its weight."""
+    kind = np.float32 if binary else np.int64
+    wanted = torch.from_numpy(np.asarray(y, kind)).to(logits.device)
+    loss = functional.binary_cross_entropy_with_logits if binary else functional.cross_entropy
+    if weights is None:
+        return loss(logits, wanted)
+    return (loss(logits, wanted, reduction="none") * torch.from_numpy(weights).to(logits.device)).mean()

@@ -22,7 +22,7 @@ from sottovoce.models.proximal import proximal_gradient
 from sottovoce.models.torch_layers import LayersProgram
 from sottovoce.models.torch_module import ModuleProgram
 from sottovoce.models.torch_program import Program
-from sottovoce.models.trainer import LocalTraining, Shard, batches
+from sottovoce.models.trainer import LocalTraining, Shard, batches, class_weights
 
 __all__ = ["TorchTrainer"]
 
@@ -65,9 +65,10 @@ class TorchTrainer:
         for shard, rng in zip(shards, rngs, strict=True):
             self._params.copy_(start)
             step = self._optimiser(start)
+            weights = class_weights(shard.y) if self.training.weighted_loss else None
             with self._program.drawing(rng):
                 for batch in batches(self._count(shard), self.training, rng):
-                    step(Shard(shard.x[batch], shard.y[batch]), rng)
+                    step(Shard(shard.x[batch], shard.y[batch], None if weights is None else weights[batch]), rng)
                     if moving is not None:
                         # Put the others back: the same as a masked gradient, because every optimiser works coordinate
                         # by coordinate, but cheaper, and an infinite gradient cannot leak (0 * inf would be NaN).

@@ -14,7 +14,7 @@ from sottovoce.core.errors import InputError
 from sottovoce.core.validate import in_range, one_of
 from sottovoce.core.vectors import Vector
 
-__all__ = ["ADAM_EPSILON", "LocalTraining", "Shard", "Trainer", "batches"]
+__all__ = ["ADAM_EPSILON", "LocalTraining", "Shard", "Trainer", "batches", "class_weights"]
 
 ADAM_EPSILON: Final = 1e-8  # Kingma and Ba's, and torch's; it is no privacy budget
 
@@ -24,6 +24,7 @@ class Shard(NamedTuple):
 
     x: NDArray[Any]
     y: NDArray[Any]
+    weights: NDArray[np.float32] | None = None  # of the records in the loss; None: all count the same
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class LocalTraining:
     momentum: float = 0.0
     adam_epsilon: float = ADAM_EPSILON
     prox: float = 0.0  # mu of FedProx; 0: off
+    weighted_loss: bool = False  # a record counts n / (classes n_y), so that all classes of a client count the same
     ascend: bool = False  # climb the loss instead: what an attacker may do
 
     def __post_init__(self) -> None:
@@ -64,6 +66,16 @@ class LocalTraining:
     def signed_lr(self) -> float:
         """Return what a step takes from the weights, times the gradient; negative for who climbs."""
         return -self.client_lr if self.ascend else self.client_lr
+
+
+def class_weights(y: NDArray[Any]) -> NDArray[np.float32]:
+    """Return n / (classes n_y) for each record, of the classes that there are: the mean weight is 1.
+
+    >>> class_weights(np.array([0, 0, 0, 1])).tolist() == [np.float32(2 / 3)] * 3 + [2.0]
+    True
+    """
+    _, places, counts = np.unique(y, return_inverse=True, return_counts=True)
+    return np.asarray(len(y) / (len(counts) * counts[places]), np.float32)
 
 
 class Trainer(Protocol):

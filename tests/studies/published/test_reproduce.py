@@ -10,7 +10,9 @@ import pytest
 from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.experiment.folder import read_summary
 from sottovoce.studies.published import listing, reproduce
-from sottovoce.studies.published.compare import ordering
+from sottovoce.studies.published.cells import Outcome
+from sottovoce.studies.published.compare import compare, ordering
+from sottovoce.studies.published.setup import resolve
 from sottovoce.studies.published.table import read_table
 from tests.studies.published.tiny import tiny
 
@@ -173,6 +175,23 @@ def test_a_damaged_table_is_named(tiny: Path) -> None:
 
     with pytest.raises(InputError, match=r"the data of table 1\.1 is damaged: columns: .*'acuracy' is not known"):
         reproduce("1.1", out=tiny)
+
+
+def test_epsilon_is_for_all_rounds_and_costs_are_at_the_best_one(tiny: Path) -> None:
+    table = read_table("1.1")
+    row = next(row for row in table.rows if row.name == "FL-STD-DP")
+    summary = {"epsilon": 2.0, "epsilon_best_round": 1.0, "epsilon_server": 9.0, "best_round": 3, "accuracy_best": 0.5}
+    private = Outcome(resolve(table, row, "full"), tiny, {**summary, "noise_multiplier": 2.0})
+    found = {told["column"]: told for told in compare(table, row, "full", [private], ["other data"])}
+
+    assert (found["epsilon"]["ours"], found["epsilon"]["epsilon_server"]) == (2.0, 9.0)
+    assert found["epsilon"]["difference"] == 1.0
+    assert "all rounds" in found["epsilon"]["note"]
+    plain = table.rows[0]
+    sizes = {"paper_cost_up_bytes": 3000.0, "bytes_up_per_client_round": 1100, "expected_cohort": 5, "clients": 10}
+    full = Outcome(resolve(table, plain, "full"), tiny, {**summary, **sizes, "best_round": 4})
+    cost = next(told for told in compare(table, plain, "full", [full], []) if told["column"] == "cost_up")
+    assert (cost["ours"], cost["measured"], cost["difference"]) == (3.0, 2.2, 2.0)
 
 
 def line(row: str, printed: float | None, ours: float | None, *, diverged: bool = False) -> dict[str, Any]:

@@ -161,7 +161,7 @@ def _cell(line: Mapping[str, Any], marks: Mapping[str, int]) -> str:
 def _theirs(line: Mapping[str, Any]) -> str:
     printed = finite(line["printed"])
     if printed is not None:
-        return f"{printed:g}"
+        return f"{printed:.10g}"
     return _FAILED if 'printed "-"' in (line["note"] or "") else "?"
 
 

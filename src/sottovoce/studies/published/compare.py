@@ -146,8 +146,8 @@ def _notes(
         told.append("ours does not converge")
     if column == "epsilon" and line["ours"] is not None:
         told.append(
-            "theirs: the moments accountant up to their best round, for Poisson cohorts, though theirs have a fixed size; "
-            "ours: true (pld), Poisson cohorts, all rounds"
+            "theirs: the moments accountant up to their best round, for Poisson cohorts, though theirs have a fixed "
+            "size; ours: true (pld), Poisson cohorts, all rounds"
         )
     if column in METRICS and line["ours"] is not None:
         told += differs

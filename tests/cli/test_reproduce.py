@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.studies.published.tiny import tiny
+from tests.studies.published.tiny import shared, tiny
 
 from sottovoce.cli import main
 
-__all__ = ["tiny"]
+__all__ = ["shared", "tiny"]
 
 
 def answer(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -20,20 +20,20 @@ def answer(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, s
     return code, told.out, told.err
 
 
-def test_a_table_is_printed_with_its_notes(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = answer(capsys, "1.1", "--rows", "FL-SIGN, FL-STD-DP refused", "--out", str(tiny))
+def test_a_table_is_printed_with_its_notes(tiny: Path, shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = answer(capsys, "1.1", "--rows", "FL-SIGN, FL-STD-DP refused", "--out", str(shared))
 
     assert code == 0
     assert "1.1: one, small scale" in out
     for word in ("FL-SIGN", "theirs  ours  difference", "0.2", "[1]", "refused: ", "unreadable", "order of the rows"):
         assert word in out, word
     assert "round 4 of 4" in err
-    again = answer(capsys, "1.1", "--rows", "FL-SIGN", "--out", str(tiny), "--quiet")
+    again = answer(capsys, "1.1", "--rows", "FL-SIGN", "--out", str(shared), "--quiet")
     assert "round" not in again[2].replace("runs", "")
 
 
-def test_the_json_document_has_the_promised_keys(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = answer(capsys, "Tab. 1.1", "--rows", "FL-SIGN", "--out", str(tiny), "--json", "--quiet")
+def test_the_json_document_has_the_promised_keys(tiny: Path, shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = answer(capsys, "Tab. 1.1", "--rows", "FL-SIGN", "--out", str(shared), "--json", "--quiet")
     document: dict[str, Any] = json.loads(out)
 
     assert code == 0
@@ -81,11 +81,11 @@ def test_bad_input_ends_with_a_sentence_and_its_code(
     assert err.count("\n") == 1
 
 
-def test_a_table_is_no_picture(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["1.1", "--rows", "FL-SIGN", "--quiet", "--out", str(tiny), "--png", "x.png"]
+def test_a_table_is_no_picture(tiny: Path, shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["1.1", "--rows", "FL-SIGN", "--quiet", "--out", str(shared), "--png", "x.png"]
     assert answer(capsys, *words)[0::2] == (
         2,
         "error: 1.1 is no figure, so there is nothing for --png to draw; remove it\n",
     )
-    words = ["1.2", "--quiet", "--out", str(tiny), "--png", "x.jpg"]
+    words = ["1.2", "--quiet", "--out", str(shared), "--png", "x.jpg"]
     assert "writes a .png or .svg file" in answer(capsys, *words)[2]

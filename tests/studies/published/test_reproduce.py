@@ -14,9 +14,9 @@ from sottovoce.studies.published.cells import Outcome
 from sottovoce.studies.published.compare import compare, ordering
 from sottovoce.studies.published.setup import resolve
 from sottovoce.studies.published.table import read_table
-from tests.studies.published.tiny import tiny
+from tests.studies.published.tiny import shared, tiny
 
-__all__ = ["tiny"]
+__all__ = ["shared", "tiny"]
 
 
 def cells(document: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
@@ -36,8 +36,8 @@ class Log:
             raise KeyboardInterrupt
 
 
-def test_a_table_has_theirs_ours_the_difference_and_the_reasons(tiny: Path) -> None:
-    document = reproduce("1.1", out=tiny)
+def test_a_table_has_theirs_ours_the_difference_and_the_reasons(tiny: Path, shared: Path) -> None:
+    document = reproduce("1.1", out=shared)
     found = cells(document)
     folders = {run["row"]: Path(run["folder"]) for run in document["runs"]}
     std, private = read_summary(folders["FL-STD"]), read_summary(folders["FL-STD-DP"])
@@ -64,8 +64,8 @@ def test_a_table_has_theirs_ours_the_difference_and_the_reasons(tiny: Path) -> N
     assert (folders["FL-STD"] / "model-best.npz").exists()
 
 
-def test_a_cell_that_the_accountant_refuses_says_so_and_the_others_are_run(tiny: Path) -> None:
-    document = reproduce("1.1", rows=["FL-STD-DP refused", "FL-SIGN"], out=tiny)
+def test_a_cell_that_the_accountant_refuses_says_so_and_the_others_are_run(tiny: Path, shared: Path) -> None:
+    document = reproduce("1.1", rows=["FL-STD-DP refused", "FL-SIGN"], out=shared)
     found = cells(document)
 
     assert found["FL-STD-DP refused", "accuracy"]["ours"] is None
@@ -73,16 +73,16 @@ def test_a_cell_that_the_accountant_refuses_says_so_and_the_others_are_run(tiny:
     assert "delta" in found["FL-STD-DP refused", "epsilon"]["note"]
     assert found["FL-SIGN", "accuracy"]["ours"] > 0.1
     with pytest.raises(PrivacyError, match="delta"):
-        reproduce("1.1", rows=["FL-STD-DP refused"], out=tiny)
+        reproduce("1.1", rows=["FL-STD-DP refused"], out=shared)
 
 
-def test_a_table_that_was_interrupted_goes_on_and_ends_the_same(tiny: Path) -> None:
-    whole = reproduce("1.1", scale="full", rows=["FL-STD", "FL-SIGN"], out=tiny / "whole")
-    first, again = Log(stop_at=("FL-SIGN", 4)), Log()
+def test_a_table_that_was_interrupted_goes_on_and_ends_the_same(tiny: Path, shared: Path) -> None:
+    whole = reproduce("1.1", rows=["FL-STD", "FL-SIGN"], out=shared)
+    first, again = Log(stop_at=("FL-SIGN", 3)), Log()
     with pytest.raises(KeyboardInterrupt):
-        reproduce("1.1", scale="full", rows=["FL-STD", "FL-SIGN"], out=tiny / "cut", observe=first)
+        reproduce("1.1", rows=["FL-STD", "FL-SIGN"], out=tiny, observe=first)
 
-    document = reproduce("1.1", scale="full", rows=["FL-STD", "FL-SIGN"], out=tiny / "cut", observe=again)
+    document = reproduce("1.1", rows=["FL-STD", "FL-SIGN"], out=tiny, observe=again)
 
     assert {cell for cell, _ in again.seen} == {"FL-SIGN"}, "the finished cell is read"
     assert document["cells"] == whole["cells"]
@@ -90,10 +90,10 @@ def test_a_table_that_was_interrupted_goes_on_and_ends_the_same(tiny: Path) -> N
     assert [path.read_bytes() for path in models[0]] == [path.read_bytes() for path in models[1]]
 
 
-def test_a_cell_is_run_once_for_all_tables(tiny: Path) -> None:
+def test_a_cell_is_run_once_for_all_tables(tiny: Path, shared: Path) -> None:
     told = Log()
-    one = reproduce("1.1", rows=["FL-STD"], out=tiny)
-    two = reproduce("1.2", out=tiny, observe=told)
+    one = reproduce("1.1", rows=["FL-STD"], out=shared)
+    two = reproduce("1.2", out=shared, observe=told)
 
     assert told.seen == []
     assert one["runs"][0]["folder"] == two["runs"][0]["folder"]
@@ -101,8 +101,8 @@ def test_a_cell_is_run_once_for_all_tables(tiny: Path) -> None:
     assert max(two["series"][0]["value"]) == cells(one)["FL-STD", "accuracy"]["ours"]
 
 
-def test_seeds_give_the_mean_and_the_spread(tiny: Path) -> None:
-    document = reproduce("1.1", rows=["FL-STD"], seeds=2, out=tiny)
+def test_seeds_give_the_mean_and_the_spread(tiny: Path, shared: Path) -> None:
+    document = reproduce("1.1", rows=["FL-STD"], seeds=2, out=shared)
     values = [summary["accuracy_best"] for run in document["runs"] if (summary := read_summary(Path(run["folder"])))]
     line = cells(document)["FL-STD", "accuracy"]
 
@@ -110,7 +110,7 @@ def test_seeds_give_the_mean_and_the_spread(tiny: Path) -> None:
     assert line["ours"] == pytest.approx(sum(values) / 2)
     assert line["spread"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
     assert line["seeds"] == 2
-    assert cells(reproduce("1.1", rows=["FL-STD"], out=tiny))["FL-STD", "accuracy"]["spread"] is None
+    assert cells(reproduce("1.1", rows=["FL-STD"], out=shared))["FL-STD", "accuracy"]["spread"] is None
 
 
 def test_the_list_tells_what_was_run_and_how_long_it_took(tiny: Path) -> None:
@@ -133,8 +133,8 @@ def test_the_list_tells_what_was_run_and_how_long_it_took(tiny: Path) -> None:
     assert entries["1.1"]["full"]["expected_seconds"] is None
 
 
-def test_weights_are_compared_at_the_coordinates_that_the_first_row_trains(tiny: Path) -> None:
-    document = reproduce("1.3", out=tiny)
+def test_weights_are_compared_at_the_coordinates_that_the_first_row_trains(tiny: Path, shared: Path) -> None:
+    document = reproduce("1.3", out=shared)
     top, std = document["series"]
 
     assert top["coordinates"] == std["coordinates"] <= 130, "a fifth of 650"
@@ -156,14 +156,14 @@ def test_bad_input_is_refused_in_one_sentence(tiny: Path, keys: dict[str, Any], 
         reproduce("1.1", out=tiny, **keys)
 
 
-def test_data_that_is_not_here_is_said_in_the_cell(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_that_is_not_here_is_said_in_the_cell(tiny: Path, shared: Path) -> None:
     folder = tiny.parent / "published" / "tables" / "1.1.toml"
     folder.write_text(
         folder.read_text()
         + '\n[[rows]]\nname = "own"\nuses = ["std"]\nset.data.source = "gone.npz"\nprinted = { accuracy = 1 }\n'
     )
 
-    document = reproduce("1.1", rows=["own", "FL-SIGN"], out=tiny)
+    document = reproduce("1.1", rows=["own", "FL-SIGN"], out=shared)
 
     assert cells(document)["own", "accuracy"]["note"].startswith("not run: ")
     assert cells(document)["FL-SIGN", "accuracy"]["ours"] is not None

@@ -107,3 +107,9 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path / "runs"
     table.read_table.cache_clear()
     setup.read_setup.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder for the runs of all tests of a file: a cell that one test has run, others read."""
+    return tmp_path_factory.mktemp("shared")

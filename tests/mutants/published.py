@@ -68,11 +68,11 @@ MUTANTS = (
     of(
         "cells-run-again",
         "a finished cell is played once more for the next table",
-        (SETUP, "digest(identity)[:16]", "digest([identity, table.name])[:16]"),
-        (SETUP, "name = _name(parse(tables, where=where))", "name = _name(parse(tables, where=where), table)"),
-        (SETUP, "def _name(experiment: Experiment) -> str:", "def _name(experiment: Experiment, table) -> str:"),
-        (SETUP, "    for table, keys in _NOT_THE_RESULT.items():", "    for part, keys in _NOT_THE_RESULT.items():"),
-        (SETUP, "identity.get(table, {}).pop(key, None)", "identity.get(part, {}).pop(key, None)"),
+        (
+            SETUP,
+            'tables = merge(tables, {"experiment": {"name": name}})',
+            'tables = merge(tables, {"experiment": {"name": f"{name}-{table.name}"}})',
+        ),
         tests=f"{REPRODUCE}::test_a_cell_is_run_once_for_all_tables",
     ),
     of(

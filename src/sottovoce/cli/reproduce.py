@@ -70,9 +70,8 @@ def reproduce(
     if name is None:
         _list(folder, as_json=as_json)
         return
-    words = [word for given in rows or () for word in given.split(",")]
     try:
-        document = _reproduce(name, scale, words, seeds, folder, workers, png, quiet=quiet)
+        document = _reproduce(name, scale, rows or [], seeds, folder, workers, png, quiet=quiet)
     except KeyboardInterrupt:
         note(f"interrupted; go on with: {_again(name, scale, rows, seeds, out, workers, quiet=quiet, as_json=as_json)}")
         raise typer.Exit(RunError.exit_code) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from sottovoce.core.errors import InputError
 from sottovoce.privacy import curve
 from sottovoce.studies import published
 from sottovoce.studies.published.setup import read_setup, resolve, setup_of
-from sottovoce.studies.published.table import SCALES, Published, Row, names, read_table
+from sottovoce.studies.published.table import SCALES, Published, Row, merge, names, read_table
 
 FASHION, MEDICAL, CIFAR, IMDB = 1_663_370, 1_496_601, 1_369_738, 402_701
 PROMISED = [
@@ -45,6 +46,18 @@ def test_a_cell_is_named_by_what_decides_its_result() -> None:
     assert name != resolve(table, table.rows[0], "full", seed=2).experiment.name
     assert name != resolve(table, table.rows[0], "small").experiment.name
     assert name != resolve(table, table.rows[1], "full").experiment.name
+
+
+def test_a_key_at_its_default_is_not_part_of_the_name() -> None:
+    table = read_table("5.5")
+    row = next(row for row in table.rows if row.name == "FL-CS-DP 5 %")
+
+    def name(**more: dict[str, Any]) -> str:
+        return resolve(table, row.model_copy(update={"set": merge(row.set, more)}), "full").experiment.name
+
+    assert name(server={"lr": 1.0}, client={"prox": 0.0}, scheme={"public_samples": 10}) == name()
+    assert name(client={"prox": 0.1}) != name()
+    assert name(scheme={"l1": 2e-5}) != name()
 
 
 def test_no_set_up_and_no_part_is_left_unused() -> None:
@@ -210,3 +223,5 @@ def test_rows_are_chosen_by_whole_words() -> None:
         "FL-TOP-DP 5 %",
         "FL-STD-DP",
     ]
+    assert len(read_table("6.1").chosen(["FL-SIGN, 10 % malicious"])) == 1, "the whole name of a row"
+    assert len(read_table("6.1").chosen(["FL-STD, 20 % malicious, 60 % malicious"])) == 10

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.experiment.config import Experiment
-from sottovoce.experiment.folder import Record, read_summary
+from sottovoce.experiment.folder import Record
 from sottovoce.experiment.run import run
 
 __all__ = ["CELLS", "Cells", "Outcome", "Play"]
@@ -47,23 +47,18 @@ class Cells:
         """Return the run folder of a cell."""
         return self.out / CELLS / experiment.experiment.name
 
-    def summary(self, experiment: Experiment) -> Record | None:
-        """Return the summary of a cell that was run, or None."""
-        return read_summary(self.folder(experiment))
-
     def play(self, experiment: Experiment, observe: Play = lambda experiment, record: None) -> Outcome:
         """Run a cell, go on with it or read it; what refuses it (the accountant, missing data) is its reason."""
         folder = self.folder(experiment)
-        done = self.summary(experiment)
-        if done is not None:
-            return Outcome(experiment, folder, done)
+        done = (folder / "summary.json").exists()
         began = time.perf_counter()
         try:
             summary = run(experiment, folder, resume=True, observe=lambda record: observe(experiment, record))
         except (InputError, PrivacyError) as error:
             return Outcome(experiment, folder, reason=str(error), problem=error)
         finally:
-            self._took(experiment, time.perf_counter() - began)
+            if not done:
+                self._took(experiment, time.perf_counter() - began)
         _forget(folder)
         return Outcome(experiment, folder, summary)
 

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sottovoce.core.errors import InputError
 from sottovoce.experiment.cells import digest
-from sottovoce.experiment.config import Experiment, parse
+from sottovoce.experiment.config import TABLES, Experiment, parse
+from sottovoce.schemes import make
 from sottovoce.studies.published.table import Published, Row, ScaleName, Tables, merge, read_toml
 
 __all__ = ["Setup", "read_setup", "resolve", "setup_of"]
 
-_NOT_THE_RESULT = {"experiment": ("name", "checkpoint_every", "chosen_on"), "data": ("folder",)}
+_NOT_THE_RESULT: Final = {"experiment": ("name", "checkpoint_every", "chosen_on"), "data": ("folder",)}
+
+
+_DEFAULTS: Final[dict[str, dict[str, Any]]] = {
+    name: {
+        key: field.get_default(call_default_factory=True)
+        for key, field in kind.model_fields.items()
+        if not field.is_required()
+    }
+    for name, kind in TABLES.items()
+}
 
 
 class Setup(BaseModel):
@@ -73,9 +84,20 @@ def resolve(table: Published, row: Row, scale: ScaleName, seed: int = 1, workers
 
 
 def _name(experiment: Experiment) -> str:
-    identity = {name: dict(table) for name, table in experiment.identity().items()}
+    """Return the name of a cell: a key at its default is not part of it, so that a key which is new leaves it as it is.
+
+    A default that changes does not go unseen: a folder is opened only with the very experiment that it was made with.
+    """
+    usual = make(experiment.scheme.name)
+    defaults = _DEFAULTS | {"scheme": _DEFAULTS["scheme"] | {key: getattr(usual, key) for key in usual.own_keys()}}
+    identity = {
+        name: {key: value for key, value in table.items() if value != defaults.get(name, {}).get(key)}
+        for name, table in experiment.identity().items()
+    }
+    identity["scheme"]["name"] = experiment.scheme.name
     for table, keys in _NOT_THE_RESULT.items():
         for key in keys:
             identity.get(table, {}).pop(key, None)
+    identity = {name: table for name, table in identity.items() if table or name == "privacy"}
     private = "-dp" if experiment.privacy is not None else ""
     return f"{experiment.scheme.name}{private}-{digest(identity)[:16]}"

@@ -115,9 +115,15 @@ class Published(_Strict):
         return tuple(column for column in self.columns if column in METRICS)
 
     def chosen(self, patterns: list[str]) -> tuple[Row, ...]:
-        """Return the rows whose names hold one of the words, in any case; all rows if there are no words."""
-        wanted = [pattern.strip().lower() for pattern in patterns if pattern.strip()]
-        if not wanted:
+        """Return the rows whose names hold one of the words, in any case; all rows if there are no words.
+
+        A pattern is the name of a row, or words with commas between them.
+        """
+        whole = {row.name.lower() for row in self.rows}
+        asked = {pattern.strip().lower() for pattern in patterns}
+        words = [word.strip() for pattern in asked - whole for word in pattern.split(",")]
+        wanted = sorted({word for word in words if word})
+        if not wanted and not asked & whole:
             return self.rows
         for word in wanted:
             if not any(_matches(word, row.name) for row in self.rows):
@@ -125,7 +131,9 @@ class Published(_Strict):
                 guess = nearest(word, [name.lower() for name in known])
                 hint = f"did you mean {guess!r}?" if guess else f"it has: {', '.join(known)}"
                 raise InputError(f"table {self.name} has no row {word!r}; {hint}")
-        return tuple(row for row in self.rows if any(_matches(word, row.name) for word in wanted))
+        return tuple(
+            row for row in self.rows if row.name.lower() in asked or any(_matches(word, row.name) for word in wanted)
+        )
 
 
 def names() -> list[str]:

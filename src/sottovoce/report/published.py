@@ -32,7 +32,7 @@ def published_table(document: Document) -> Table:
 
     columns = list(dict.fromkeys(line["column"] for line in document["cells"]))
     drawn = RichTable(
-        title=f"{document['name']}: {document['title']}, {document['scale']} scale\n{document['source']}",
+        title="\n".join([_title(document), document["source"], *(f"run on {setup}" for setup in document["setup"])]),
         title_justify="left",
     )
     drawn.add_column("row")
@@ -82,7 +82,8 @@ def series_table(document: Document) -> Table:
     """Return the curves or histograms of a figure in a few numbers each; --json and --png have all of them."""
     from rich.table import Table as RichTable
 
-    drawn = RichTable(title=f"{document['name']}: {document['title']}, {document['scale']} scale", title_justify="left")
+    title = "\n".join([_title(document), *(f"run on {setup}" for setup in document["setup"])])
+    drawn = RichTable(title=title, title_justify="left")
     if document["kind"] == "weights":
         for head in ("row", "weights", "norm", "mean size"):
             drawn.add_column(head)
@@ -111,7 +112,7 @@ def write_series_png(document: Document, path: Path) -> None:
     for axes, group in zip(figure.subplots(1, len(groups), squeeze=False)[0], groups, strict=True):
         for place, one in enumerate(one for one in document["series"] if one.get("group", "") == group):
             _draw(axes, one, PALETTE[place % len(PALETTE)])
-        axes.set_title(group or document["title"], fontsize=9)
+        axes.set_title(group or "\n".join([_title(document), *document["setup"]]), fontsize=8)
         axes.grid(color="0.9")
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(fontsize=8)
@@ -127,6 +128,10 @@ def _draw(axes: Axes, one: Mapping[str, Any], colour: str) -> None:
         return
     axes.plot(one["round"], one["value"], color=colour, label=f"{one['row']}: {one['metric'].replace('_', ' ')}")
     axes.set(xlabel="round", ylim=(0, 1.02))
+
+
+def _title(document: Document) -> str:
+    return f"{document['name']}: {document['title']}, {document['scale']} scale"
 
 
 def _head(column: str, document: Document) -> str:

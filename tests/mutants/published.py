@@ -68,11 +68,7 @@ MUTANTS = (
     of(
         "cells-run-again",
         "a finished cell is played once more for the next table",
-        (
-            SETUP,
-            'tables = merge(tables, {"experiment": {"name": name}})',
-            'tables = merge(tables, {"experiment": {"name": f"{name}-{table.name}"}})',
-        ),
+        (SETUP, '{"name": _name(experiment)}', '{"name": f"{_name(experiment)}-{table.name}"}'),
         tests=f"{REPRODUCE}::test_a_cell_is_run_once_for_all_tables",
     ),
     of(

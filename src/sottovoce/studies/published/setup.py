@@ -75,12 +75,11 @@ def resolve(table: Published, row: Row, scale: ScaleName, seed: int = 1, workers
     if scale == "small":
         tables = merge(merge(tables, table.small), row.small)
     tables = merge(tables, {"experiment": {"seed": seed}})
-    where = f"table {table.name}, row {row.name!r}"
-    name = _name(parse(tables, where=where))
-    tables = merge(tables, {"experiment": {"name": name}})
     if workers is not None:
         tables = merge(tables, {"engine": {"workers": workers}})
-    return parse(tables, where=where)
+    experiment = parse(tables, where=f"table {table.name}, row {row.name!r}")
+    general = experiment.experiment.model_copy(update={"name": _name(experiment)})
+    return experiment.model_copy(update={"experiment": general})
 
 
 def _name(experiment: Experiment) -> str:

@@ -32,6 +32,7 @@ from sottovoce.cli import (
     reproduce,
     run,
     schemes,
+    study,
     sweep,
     tune,
 )
@@ -90,6 +91,7 @@ app.command("devices", epilog=devices.EXAMPLE)(devices.devices)
 app.command("explain", epilog=explain.EXAMPLE)(explain.explain)
 app.add_typer(data.app, name="data")
 app.add_typer(infer.app, name="infer")
+app.add_typer(study.app, name="study")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

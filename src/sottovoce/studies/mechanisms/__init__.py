@@ -1,0 +1,18 @@
+"""The study of mechanisms (the BSc thesis on PrivacyFL): logistic regression with noise on the clients' weights."""
+
+from __future__ import annotations
+
+from sottovoce.studies.mechanisms.settings import Settings, read_settings
+from sottovoce.studies.mechanisms.study import run_study, study_cells
+from sottovoce.studies.mechanisms.tables import beside, printed_cells, printed_curves, table_cells
+
+__all__ = [
+    "Settings",
+    "beside",
+    "printed_cells",
+    "printed_curves",
+    "read_settings",
+    "run_study",
+    "study_cells",
+    "table_cells",
+]

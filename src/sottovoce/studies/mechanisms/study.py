@@ -1,0 +1,162 @@
+"""Play all cells of a mechanisms study, and keep what they came to in a folder.
+
+config.toml       the settings, complete
+environment.json  what it ran on
+cells.jsonl       one object a cell, written as it is done
+summary.json      written last: a folder with a summary is a finished study
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+import tomllib
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from sottovoce.core.errors import InputError
+from sottovoce.experiment.config import to_toml
+from sottovoce.studies.mechanisms.play import Iteration, Player, make_player, play
+from sottovoce.studies.mechanisms.records import Records, load_records
+from sottovoce.studies.mechanisms.settings import NOISELESS, Cell, Settings
+
+__all__ = ["cell_facts", "run_study", "study_cells"]
+
+Facts = dict[str, Any]
+Tell = Callable[[int, int, str], None]  # cells that are done, cells in all, the next one in words
+
+
+def study_cells(
+    settings: Settings, cells: Sequence[Cell] | None = None, tell: Tell = lambda done, total, what: None
+) -> list[Facts]:
+    """Play cells (all of the settings' unless given) and return their facts, in plain JSON; nothing is written."""
+    wanted = list(settings.cells()) if cells is None else list(cells)
+    records = load_records(settings)
+    player = make_player(settings, records)
+    found = []
+    for place, cell in enumerate(wanted):
+        tell(place, len(wanted), _words(cell))
+        found.append(cell_facts(settings, records, cell, player))
+    return found
+
+
+def run_study(
+    settings: Settings, out: Path, *, resume: bool = False, tell: Tell = lambda done, total, what: None
+) -> list[Facts]:
+    """Play all cells of a study, keep them in a folder, and return their facts.
+
+    With `resume` the cells that the folder has are not played again.
+    """
+    found = _open(settings, out, resume=resume)
+    have = {_key(facts) for facts in found}
+    cells = [cell for cell in settings.cells() if _key_of(cell) not in have]
+    if cells:
+        began, records = time.perf_counter(), load_records(settings)
+        player = make_player(settings, records)
+        with (out / "cells.jsonl").open("a", encoding="utf-8") as lines:
+            for place, cell in enumerate(cells):
+                tell(place, len(cells), _words(cell))
+                found.append(cell_facts(settings, records, cell, player))
+                lines.write(json.dumps(found[-1]) + "\n")
+                lines.flush()
+        tell(len(cells), len(cells), f"all cells in {time.perf_counter() - began:.0f} s")
+    order = {_key_of(cell): place for place, cell in enumerate(settings.cells())}
+    found.sort(key=lambda facts: order[_key(facts)])
+    summary = {"mode": settings.mode, "data": settings.data, "cells": found}
+    _write(out / "summary.json", json.dumps(summary, indent=2) + "\n")
+    return found
+
+
+def cell_facts(settings: Settings, records: Records, cell: Cell, player: Player) -> Facts:
+    """Play one cell and return what it came to, in plain JSON."""
+    began = time.perf_counter()
+    iterations = list(play(settings, records, cell, player))
+    federated = [_mean(iteration.federated) for iteration in iterations]
+    right, noisy = settings.mode == "right", cell.mechanism not in NOISELESS
+    return {
+        "data": settings.data,
+        "mode": settings.mode,
+        "mechanism": cell.mechanism,
+        "epsilon": cell.epsilon,
+        "epsilons": list(cell.epsilons),
+        "clients": cell.clients,
+        "samples": cell.samples,
+        "accuracy": _mean(federated),  # as the thesis' tables have it: the mean over the iterations
+        "accuracy_last": federated[-1],
+        "local_accuracy_last": _mean(iterations[-1].local),
+        "iterations": [_iteration_facts(iteration) for iteration in iterations],
+        # What is proven of all that a client sends, for one of its records; None: nothing.
+        "epsilon_proven": max(cell.epsilons) if right and noisy else None,
+        "delta": settings.delta if right and cell.mechanism == "gaussian" else 0.0 if right and noisy else None,
+        "sum_only": cell.mechanism == "gamma-shares",  # the guarantee is of the sum, and needs a secure sum
+        "holders": records.holders(cell.clients, cell.samples),  # clients that have the same record
+        "simulated": True,  # noise from a seed and in floating point: not private, whatever epsilon says
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def _iteration_facts(iteration: Iteration) -> Facts:
+    return {
+        "federated": _mean(iteration.federated),
+        "federated_by_client": list(iteration.federated),
+        "local_by_client": list(iteration.local),
+        "noise_stddev": iteration.stddev,
+        "sensitivity": iteration.sensitivity,
+    }
+
+
+def _open(settings: Settings, out: Path, *, resume: bool) -> list[Facts]:
+    """Make the folder, or return the cells of one that is to be gone on with."""
+    tables = {"study": settings.model_dump(mode="json")}
+    if (out / "config.toml").exists():
+        if not resume:
+            raise InputError(f"output folder {out} already holds a study; add --resume, or choose another --out")
+        if tomllib.loads((out / "config.toml").read_text(encoding="utf-8")) != tables:
+            raise InputError(f"{out} was started with other settings; resume with the same, or choose another --out")
+        text = (out / "cells.jsonl").read_text(encoding="utf-8") if (out / "cells.jsonl").exists() else ""
+        whole = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        _write(out / "cells.jsonl", "".join(whole))  # without a line that was cut off
+        return [json.loads(line) for line in whole]
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"output folder {out} is not empty and holds no study; choose another with --out")
+    packages = ("sottovoce", "numpy", "scipy", "numba", "dp-accounting")
+    environment = {
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "packages": {name: version(name) for name in packages},
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        _write(out / "environment.json", json.dumps(environment, indent=2) + "\n")
+        _write(out / "config.toml", to_toml(tables))
+    except OSError as error:
+        raise InputError(f"output folder {out} cannot be written: {error.strerror}; choose another --out") from None
+    return []
+
+
+def _write(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}.new")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)
+
+
+def _key(facts: Facts) -> tuple[Any, ...]:
+    return facts["mechanism"], tuple(facts["epsilons"]), facts["clients"], facts["samples"]
+
+
+def _key_of(cell: Cell) -> tuple[Any, ...]:
+    return cell.mechanism, cell.epsilons, cell.clients, cell.samples
+
+
+def _words(cell: Cell) -> str:
+    epsilon = "" if cell.epsilon is None else f", epsilon {cell.epsilon:g}"
+    return f"{cell.mechanism}{epsilon}, {cell.clients} clients, {cell.samples} records"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -118,9 +118,11 @@ def _epoch(
                 for j in range(features):
                     row[j] *= scales[k]
                 scales[k] = 1.0
+            intercepts[k] += step
+            if abs(step) < 1e-12 * scales[k]:  # far below the last digit of any weight that matters: half the time
+                continue
             factor[0] = step / scales[k]  # through an array, so that it has the type of the weights
             size = factor[0]
             for j in range(features):
                 row[j] += size * record[j]
-            intercepts[k] += step
     return losses

@@ -19,6 +19,7 @@ from sottovoce.experiment.device_table import check_devices, make_dropout
 from sottovoce.experiment.names import GRIDS, SCHEME_KEYS, check_names
 from sottovoce.experiment.once_rules import check_once
 from sottovoce.experiment.rules import sentence
+from sottovoce.experiment.switches_table import SwitchesTable, check_switches
 from sottovoce.experiment.tables import (
     AggregationTable,
     ClientTable,
@@ -57,6 +58,7 @@ class Experiment(Table):
     aggregation: AggregationTable = AggregationTable()
     threat: ThreatTable | None = None
     devices: DevicesTable = DevicesTable()
+    switches: SwitchesTable | None = None
     engine: EngineTable = EngineTable()
     inference: InferenceTable | None = None
     sweep: dict[str, dict[str, Any]] = Field(
@@ -91,6 +93,7 @@ class Experiment(Table):
         if self.secure == "real" and self.privacy is not None and self.privacy.mechanism == "gaussian":
             raise ValueError('[privacy] mechanism = "gaussian" is not made of integers and cannot be masked')
         self._check_key_life()
+        check_switches(self)
         return self
 
     def _check_front(self) -> None:

@@ -31,8 +31,10 @@ from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.defence import check_defended_cohort
 from sottovoce.experiment.fronts import load_public, make_network, threads
 from sottovoce.experiment.given import NOTHING, Given
+from sottovoce.experiment.switches_table import check_records
 from sottovoce.experiment.threat import ATTACKED, Threat, aim, beset
 from sottovoce.federation.cohort import Cohort
+from sottovoce.federation.growth import Growth
 from sottovoce.federation.local_evaluation import records_aside
 from sottovoce.federation.shared import Arrays
 from sottovoce.federation.worker import Blueprint
@@ -65,8 +67,16 @@ class Parts:
         """
         if self.experiment.privacy is not None or self.experiment.aggregation.defence != "none":
             return False
+        if self.growth is not None:
+            return False
         asked = self.experiment.aggregation.weighting
         return self.scheme.weighted if asked == "auto" else asked == "records"
+
+    @property
+    def growth(self) -> Growth | None:
+        """Return how records come to clients round by round; None: all are there from the start."""
+        table = self.experiment.switches
+        return None if table is None or not table.new_records else Growth(table.new_records, table.cumulative)
 
     @cached_property
     def mean_size(self) -> float:
@@ -117,6 +127,8 @@ class Parts:
             held_out=client.held_out,
             behaviour=None if self.threat is None else self.threat.behaviour,
             hoard=None if self.threat is None else self.threat.hoard,
+            growth=self.growth,
+            leave_within=0.0 if self.experiment.switches is None else self.experiment.switches.leave_within,
         )
 
     def arrays(self, only: Collection[str] | None = None) -> Arrays:
@@ -185,6 +197,7 @@ def gather(experiment: Experiment, given: Given = NOTHING, front: bytes = b"") -
         cap=experiment.cohort.cap,
     )
     check_defended_cohort(experiment.aggregation, cohort)
+    check_records(experiment.switches, experiment.experiment.rounds, owners, experiment.client.held_out)
     threat, dataset, attacked, owners = beset(experiment, scheme, dataset, owners, pair, cohort.expected)
     if attacked is not None:
         splits[ATTACKED] = attacked

@@ -15,6 +15,7 @@ from fractions import Fraction
 from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.experiment.measure import MEASURED
 from sottovoce.experiment.parts import Parts
+from sottovoce.experiment.switches_table import smallest_session
 from sottovoce.experiment.tables import AggregationTable, PrivacyTable
 from sottovoce.federation.coding import Clear, Coding, FloatGrid, Private, SignGrid
 from sottovoce.federation.cohort import Cohort
@@ -48,7 +49,7 @@ class Protection:
         """Return how many of a cohort must answer; a private run asks for those that its noise was shared among."""
         if self.parts.experiment.secure == "none":
             return Fewest(Fraction(0))
-        return Fewest(threshold(self.parts), self.parts.cohort.least) if plan is None else plan.shares.survivors
+        return Fewest(threshold(self.parts), self._smallest_session) if plan is None else plan.shares.survivors
 
     def coding(self, bound: Scheme, plan: PrivacyPlan | None) -> Coding:
         """Return how messages travel."""
@@ -61,6 +62,10 @@ class Protection:
             return SignGrid(bound.length, cohort.most)
         return FloatGrid(bound.length, cohort.most, experiment.aggregation.largest)
 
+    @property
+    def _smallest_session(self) -> int:
+        return smallest_session(self.parts.experiment.switches, self.parts.cohort.least)
+
     def policy(self, bound: Scheme, plan: PrivacyPlan | None) -> Policy | None:
         """Return what every client of a secure run insists on; it follows from the configuration alone."""
         experiment = self.parts.experiment
@@ -72,7 +77,9 @@ class Protection:
             bits=self.coding(bound, plan).bits,
             length=bound.length if plan is None else plan.word_length,
             threshold=self.fewest(plan),
-            fewest=max(2, self.parts.cohort.least if plan is None else plan.shares.floor),
+            fewest=max(
+                2, smallest_session(experiment.switches, self.parts.cohort.least) if plan is None else plan.shares.floor
+            ),
             colluders=table.colluders,
             graph_share=table.graph_colluders,
             neighbours=table.neighbours,

@@ -26,6 +26,7 @@ from sottovoce.federation.optimise import ServerStep
 from sottovoce.federation.robust import Reference, Robust
 from sottovoce.federation.round import Account, Server
 from sottovoce.federation.secure import Registry, Secure, Standing
+from sottovoce.federation.topology import Serverless, Servers
 from sottovoce.federation.vote import VOTE, Election, Vote, hold_vote
 from sottovoce.federation.warm import WARM
 from sottovoce.privacy import PrivacyPlan
@@ -181,7 +182,7 @@ def _put_together(
     server = Server(
         bound,
         parts.cohort,
-        _aggregator(protection, coding, policy, plan, setup, reference),
+        _spread(parts, _aggregator(protection, coding, policy, plan, setup, reference)),
         parts.seeds.server,
         step,
         plan,
@@ -212,6 +213,14 @@ def _reference(parts: Parts, bound: Scheme, evaluator: Evaluator) -> Reference |
         return evaluator.public_message(bound, task.params, task.seed, records, round_)
 
     return message
+
+
+def _spread(parts: Parts, aggregator: Aggregator) -> Aggregator:
+    """Return an aggregator with as many servers as asked for: one, several or none."""
+    servers = 1 if parts.experiment.switches is None else parts.experiment.switches.servers
+    if servers == 1:
+        return aggregator
+    return Serverless(aggregator) if servers == 0 else Servers(aggregator, servers)
 
 
 def _aggregator(

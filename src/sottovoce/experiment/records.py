@@ -81,6 +81,8 @@ def tell_operator(round_: int, cohort: int, total: Total, seconds: float) -> Rec
         record["phases"] = {phase: {"up": up, "down": down} for phase, (up, down) in total.phases.items()}
     if total.failures:
         record["failures"] = {str(client): reason for client, reason in sorted(total.failures.items())}
+    if total.between_servers:
+        record["bytes_between_servers"] = total.between_servers
     if total.reason:
         record["reason"] = total.reason
     return record

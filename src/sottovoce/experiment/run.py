@@ -29,6 +29,7 @@ from sottovoce.experiment.threat import ATTACKED, is_lost
 from sottovoce.experiment.timing import check_memory, invite, make_timing
 from sottovoce.federation.costs import costs_of
 from sottovoce.federation.engine import Engine, Evaluator, drive
+from sottovoce.federation.growth import gone, too_few_left
 from sottovoce.federation.local import cores
 from sottovoce.federation.optimise import model_of
 from sottovoce.federation.round import draws_commitment, server_round
@@ -129,7 +130,9 @@ def _play(
             result = drive(timed or engine, server_round(server, state, round_))
             state, seconds = result.state, time.perf_counter() - began
             more = _state_of_privacy(round_, state, ledger, ready.plan)
-            if round_ % general.evaluate_every == 0 or round_ == last:
+            if left := gone(state):
+                more["left_for_good"] = len(left)
+            if round_ % general.evaluate_every == 0 or round_ == last or too_few_left(state):
                 more |= _evaluate(parts, evaluator, state)
             expected, secret = None if ready.plan is None else costs, None
             if timing is not None and timed is not None:
@@ -144,7 +147,7 @@ def _play(
             stop = callbacks.round(told.public, state)
             if round_ % general.checkpoint_every == 0 or round_ == last:
                 folder.save(round_, state)
-            if stop:
+            if stop or too_few_left(state):
                 break
         if len(records) % general.checkpoint_every and len(records) != last:
             folder.save(len(records), state)  # stopped between two checkpoints

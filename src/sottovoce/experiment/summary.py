@@ -99,6 +99,12 @@ def summarise(parts: Parts, ready: Ready, records: list[Record], costs: Costs, *
     summary |= thesis_bounds(parts, ready, len(records))
     if parts.threat is not None:
         summary |= _attack(parts, records, best, final)
+    switches = experiment.switches
+    if switches is not None and switches.leave_within:
+        summary["left_for_good"] = max((record.get("left_for_good", 0) for record in records), default=0)
+    if switches is not None and switches.servers > 1:
+        between = sum(record.get("bytes_between_servers", 0) for record in records)
+        summary["bytes_between_servers_total"] = between
     if ready.server.guard is not None:
         summary["rejected_rounds"] = sum("rejected" in record for record in records)
     if parts.network.binary:

@@ -30,6 +30,7 @@ class Total:
     rejected: bool = False  # by the guard: the sum was released, and is not used
     phases: dict[str, tuple[int, int]] = field(default_factory=dict)  # bytes up and down of each phase
     clients: dict[int, Sizes] = field(default_factory=dict)  # bytes of each client, over all phases
+    between_servers: int = 0  # bytes that several servers send each other
 
     def count(self, request: Request, reply: Reply) -> None:
         """Add what a phase sent and received."""

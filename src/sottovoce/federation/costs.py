@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sottovoce.federation.aggregate import Direct
+from sottovoce.federation.aggregate import Aggregator, Direct
 from sottovoce.federation.coding import Terms
 from sottovoce.federation.robust import Robust
 from sottovoce.federation.round import Server
 from sottovoce.federation.secure import Secure, Standing, announce
+from sottovoce.federation.topology import Serverless, Servers, peer_sizes
 from sottovoce.schemes.base import Scheme, State
 from sottovoce.secagg.sizes import Sizes, enrolment_sizes, round_sizes
 
@@ -60,8 +61,17 @@ def costs_of(server: Server, state: State) -> Costs:
     """
     down = downlink_size(server.scheme, state, private=server.plan is not None)
     expected = server.cohort.expected
-    cohort = list(range(max(1, round(expected))))
-    aggregator = server.aggregator
+    return _costs(server.aggregator, expected, max(1, round(expected)), down)
+
+
+def _costs(aggregator: Aggregator, expected: float, size: int, down: int) -> Costs:
+    cohort = list(range(size))
+    if isinstance(aggregator, Servers):
+        return _costs(aggregator.inner, expected, max(1, round(size / aggregator.servers)), down)
+    if isinstance(aggregator, Serverless):
+        phases = _costs(aggregator.inner, expected, size, down).phases
+        between = {phase: peer_sizes(phase, cohort, dict.fromkeys(cohort, own.up))[0] for phase, own in phases.items()}
+        return Costs(expected, between)
     if isinstance(aggregator, Standing):
         session = aggregator.secure.session(1, cohort)
         enrolment = enrolment_sizes(session, len(announce(session, b"")))

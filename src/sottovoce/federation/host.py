@@ -12,6 +12,7 @@ from sottovoce.core.errors import RunError, SottovoceError
 from sottovoce.core.streams import Seeds
 from sottovoce.federation.behaviour import Behaviour, Scene
 from sottovoce.federation.client import TRAINING, Client, ClientState, Knowledge
+from sottovoce.federation.growth import CONVERGED, converged
 from sottovoce.models import Shard, Trainer
 from sottovoce.schemes.base import State, Task
 
@@ -63,6 +64,7 @@ class Host:
         self._seeds = seeds
         self._memory = memory
         self.malice = malice
+        self.leave_within = 0.0  # clients whose weights all move by less leave for good; 0: never
         self._asked: frozenset[int] = frozenset()  # who heard the round's opening
         self._refusal: SottovoceError | None = None  # why the last opening was refused
         self._kept_scene: Scene | None = None
@@ -134,6 +136,14 @@ class Host:
         for pupil, shard in zip(pupils, shards, strict=True):
             number = pupil.client.number
             state = self.states[number]
+            if self.leave_within:
+                update = next(updates)
+                if converged(update, self.leave_within):
+                    yield number, Answer(b"", CONVERGED)
+                else:
+                    send, count = pupil.client.send, len(shard.y)
+                    yield number, self._attempt(number, send, phase, pupil.payload, count, update, state)
+                continue
             # The update gets no name here, which would hold it while the next is made.
             yield (
                 number,

@@ -30,6 +30,7 @@ from sottovoce.federation.aggregate import Aggregator, Total
 from sottovoce.federation.coding import Terms
 from sottovoce.federation.cohort import Cohort, PlainSampler, PrivateSampler, Sampler
 from sottovoce.federation.engine import Reply, Request
+from sottovoce.federation.growth import CONVERGED, gone, with_gone
 from sottovoce.federation.guard import EnergyGuard
 from sottovoce.federation.optimise import ServerStep
 from sottovoce.federation.sums import mean
@@ -95,7 +96,13 @@ class Server:
 
     def draw(self, state: State, round_: int) -> tuple[list[int], State]:
         """Return the clients of a round, and what must be kept of the draw."""
-        return self.sampler.draw(state, self.streams.get(Purpose.COHORT, round_))
+        cohort, kept = self.sampler.draw(state, self.streams.get(Purpose.COHORT, round_))
+        absent = gone(state)
+        return [client for client in cohort if client not in absent], kept
+
+    def expected(self, state: State) -> float:
+        """Return the public number that sums are divided by: the expected cohort without those who left for good."""
+        return self.cohort.expected * (1 - len(gone(state)) / self.cohort.clients)
 
     def record_draws(self, round_: int, state: State) -> None:
         """Bind the draws to the account before anybody is asked, so that no later run can forget one."""
@@ -139,21 +146,30 @@ def server_round(server: Server, state: State, round_: int) -> Generator[Request
     if not server.goes_on:
         _check_alive(round_, cohort, total)
     state = {**state, **drawn}
+    before, state = state, {**state, **with_gone(state, server.cohort.clients, total.failures)}
     total.rejected = server.rejects(total, terms)
     if total.values is None or total.rejected or (not cohort and server.plan is None):
         return RoundResult(state, len(cohort), total)
     try:
-        state = _moved(server, state, round_, seed, total.values, total.clip_norm)
+        state = _moved(server, state, round_, seed, total.values, total.clip_norm, server.expected(before))
     except RunError:
         if not server.goes_on:
             raise
     return RoundResult(state, len(cohort), total)
 
 
-def _moved(server: Server, state: State, round_: int, seed: int, values: NDArray[Any], clip_norm: float) -> State:
+def _moved(
+    server: Server,
+    state: State,
+    round_: int,
+    seed: int,
+    values: NDArray[Any],
+    clip_norm: float,
+    expected: float,
+) -> State:
     """Return the state after the step that a released sum asks for."""
     scheme = server.scheme
-    average, kept = server.step.step(mean(values, server.cohort.expected), state, round_)
+    average, kept = server.step.step(mean(values, expected), state, round_)
     decoded = scheme.decode(average, state, seed, server.streams.get(Purpose.DECODE, round_))
     params, moments = server.step.adapt(state["params"], decoded["params"], state, round_)
     decoded, kept = {**decoded, "params": params}, kept | moments
@@ -167,7 +183,7 @@ def _moved(server: Server, state: State, round_: int, seed: int, values: NDArray
 
 def _check_alive(round_: int, cohort: list[int], total: Total) -> None:
     """Raise if every client failed by itself, as when training diverges; clients that left are not failures."""
-    failed = {client: reason for client, reason in total.failures.items() if client not in total.left}
+    failed = {c: reason for c, reason in total.failures.items() if c not in total.left and reason != CONVERGED}
     if cohort and len(failed) == len(cohort):
         client, reason = next(iter(failed.items()))
         raise RunError(

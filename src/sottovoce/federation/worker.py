@@ -16,6 +16,7 @@ from sottovoce.data import Partition, balance
 from sottovoce.federation.behaviour import Behaviour
 from sottovoce.federation.client import Knowledge, read_setup
 from sottovoce.federation.engine import Enrolment
+from sottovoce.federation.growth import Growth
 from sottovoce.federation.host import Host, Malice
 from sottovoce.federation.local_evaluation import LocalSplit, local_accuracies, personal_accuracies, split_places
 from sottovoce.federation.secure import Registry
@@ -45,6 +46,8 @@ class Blueprint:
     held_out: float = 0.0  # the share of its records that each client keeps out of its training
     behaviour: Behaviour | None = None  # of malicious clients; None: there are none
     hoard: Partition | None = None  # the records of malicious clients; None: those that they have as honest ones
+    growth: Growth | None = None  # records come round by round; None: all are there from the start
+    leave_within: float = 0.0  # clients leave for good when no weight moves by this much; 0: never
 
 
 class Worker:
@@ -57,6 +60,7 @@ class Worker:
         self._trainer = self._trainer_for(blueprint.training)
         self._host: Host | None = None
         self._sums: dict[int, Any] = {}
+        self._round = 0
 
     def enrol(self, told: Enrolment) -> None:
         """Take in the set-up message."""
@@ -70,9 +74,11 @@ class Worker:
         )
         trainer = trainer_for(knowledge.scheme, self._plan.network.trained, self._trainer)
         self._host = Host(knowledge, trainer, self._shard, self._seeds, told.memory, self._malice())
+        self._host.leave_within = self._plan.leave_within
 
     def hear(self, round_: int, phase: str, clients: list[int], payload: bytes) -> None:
         """Take in a round's opening, for the clients that are asked."""
+        self._round = round_
         self.host.hear(round_, phase, clients, payload)
         self._sums.clear()
 
@@ -197,7 +203,7 @@ class Worker:
         return Shard(self._arrays["x_train"][records], self._arrays["y_malicious"][records])
 
     def _records(self, client: int, *, held_out: bool = False) -> Shard:
-        """Return a client's own records: those to train with, or those that it keeps out; the same in every round."""
+        """Return a client's own records: those to train with, or those that it keeps out."""
         streams, records = self._seeds.client(client), self._plan.partition.records(client)
         if self._plan.balanced is not None:
             labels = self._arrays["y_train"][records]
@@ -205,6 +211,8 @@ class Worker:
         if self._plan.held_out:
             train, aside = split_places(len(records), self._plan.held_out, streams.get(Purpose.SPLIT))
             records = records[aside if held_out else train]
+        if self._plan.growth is not None and not held_out:
+            records = self._plan.growth.of(records, self._round)
         return Shard(self._arrays["x_train"][records], self._arrays["y_train"][records])
 
     @property

@@ -130,9 +130,10 @@ def _play(
             result = drive(timed or engine, server_round(server, state, round_))
             state, seconds = result.state, time.perf_counter() - began
             more = _state_of_privacy(round_, state, ledger, ready.plan)
-            if left := gone(state):
-                more["left_for_good"] = len(left)
-            if round_ % general.evaluate_every == 0 or round_ == last or too_few_left(state):
+            if "gone" in state:
+                more["left_for_good"] = len(gone(state))
+            over = "gone" in state and too_few_left(state)
+            if round_ % general.evaluate_every == 0 or round_ == last or over:
                 more |= _evaluate(parts, evaluator, state)
             expected, secret = None if ready.plan is None else costs, None
             if timing is not None and timed is not None:
@@ -147,7 +148,7 @@ def _play(
             stop = callbacks.round(told.public, state)
             if round_ % general.checkpoint_every == 0 or round_ == last:
                 folder.save(round_, state)
-            if stop or too_few_left(state):
+            if stop or over:
                 break
         if len(records) % general.checkpoint_every and len(records) != last:
             folder.save(len(records), state)  # stopped between two checkpoints

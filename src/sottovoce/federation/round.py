@@ -97,11 +97,15 @@ class Server:
     def draw(self, state: State, round_: int) -> tuple[list[int], State]:
         """Return the clients of a round, and what must be kept of the draw."""
         cohort, kept = self.sampler.draw(state, self.streams.get(Purpose.COHORT, round_))
-        absent = gone(state)
-        return [client for client in cohort if client not in absent], kept
+        if "gone" in state:
+            absent = gone(state)
+            cohort = [client for client in cohort if client not in absent]
+        return cohort, kept
 
     def expected(self, state: State) -> float:
         """Return the public number that sums are divided by: the expected cohort without those who left for good."""
+        if "gone" not in state:
+            return self.cohort.expected
         return self.cohort.expected * (1 - len(gone(state)) / self.cohort.clients)
 
     def record_draws(self, round_: int, state: State) -> None:
@@ -146,12 +150,14 @@ def server_round(server: Server, state: State, round_: int) -> Generator[Request
     if not server.goes_on:
         _check_alive(round_, cohort, total)
     state = {**state, **drawn}
-    before, state = state, {**state, **with_gone(state, server.cohort.clients, total.failures)}
+    expected = server.expected(state)
+    if total.failures:
+        state = {**state, **with_gone(state, server.cohort.clients, total.failures)}
     total.rejected = server.rejects(total, terms)
     if total.values is None or total.rejected or (not cohort and server.plan is None):
         return RoundResult(state, len(cohort), total)
     try:
-        state = _moved(server, state, round_, seed, total.values, total.clip_norm, server.expected(before))
+        state = _moved(server, state, round_, seed, total.values, total.clip_norm, expected)
     except RunError:
         if not server.goes_on:
             raise

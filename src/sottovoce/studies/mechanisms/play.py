@@ -42,6 +42,10 @@ class Player(Protocol):
         """Return a client's noise; None if it adds none."""
         ...
 
+    def judge(self, model: Linear) -> float:
+        """Return the accuracy of a client's own model on the test records."""
+        ...
+
 
 def make_player(settings: Settings, records: Records) -> Player:
     """Return the player of the settings' mode."""
@@ -76,7 +80,7 @@ def play(settings: Settings, records: Records, cell: Cell, player: Player) -> It
         ]
         accuracy = [_accuracy(model, records) for model in received[: None if settings.subtract_own_noise else 1]]
         yield Iteration(
-            tuple(_accuracy(model, records) for model in local),
+            tuple(player.judge(model) for model in local),
             tuple(accuracy if settings.subtract_own_noise else accuracy * cell.clients),
             stddev,
             sensitivity,
@@ -112,6 +116,10 @@ class Author:
         count = cell.samples * (iteration if self.settings.cumulative else 1)
         return author_noise(cell.mechanism, cell.epsilons[client], cell.clients, count, model.weights.size)
 
+    def judge(self, model: Linear) -> float:
+        """Return the accuracy of a model."""
+        return model.accuracy(self.records.x_test, self.records.y_test)
+
 
 @dataclass(frozen=True)
 class Right:
@@ -124,6 +132,7 @@ class Right:
     settings: Settings
     records: Records
     _kept: dict[tuple[int, int, int, bool], Linear] = field(default_factory=dict)
+    _judged: dict[int, float] = field(default_factory=dict)  # by the identity of a kept model
 
     def fit(self, cell: Cell, client: int, iteration: int, received: Linear | None) -> Linear:
         """Return a client's own model: the minimiser on its records."""
@@ -154,6 +163,12 @@ class Right:
         # Shares of one Laplace noise must have one scale, so the strictest client decides.
         epsilon = min(cell.epsilons) if cell.mechanism == "gamma-shares" else cell.epsilons[client]
         return right_noise(cell.mechanism, epsilon, self.settings.delta, releases, l2, model.weights.size, cell.clients)
+
+    def judge(self, model: Linear) -> float:
+        """Return the accuracy of a model that `fit` returned; each is judged once, for all cells."""
+        if id(model) not in self._judged:
+            self._judged[id(model)] = model.accuracy(self.records.x_test, self.records.y_test)
+        return self._judged[id(model)]
 
     def _cumulative(self, cell: Cell) -> bool:
         return self.settings.cumulative and cell.mechanism != "base"

@@ -193,6 +193,16 @@ def test_a_study_keeps_its_cells_and_goes_on_where_it_stopped(tmp_path: Path) ->
         run_study(tiny(seed=2), out, resume=True)
 
 
+def test_a_record_that_two_clients_have_costs_twice() -> None:
+    for samples, holders in ((30, 1), (200, 2)):
+        settings = tiny(mode="right", samples=[samples], mechanisms=["gaussian"], iterations=3)
+        (facts,) = study_cells(settings)
+
+        assert facts["holders"] == holders
+        assert facts["epsilon_proven"] == holders * 1.0
+        assert facts["delta"] == holders * 1e-4
+
+
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
 

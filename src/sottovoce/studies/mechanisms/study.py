@@ -76,6 +76,7 @@ def cell_facts(settings: Settings, records: Records, cell: Cell, player: Player)
     iterations = list(play(settings, records, cell, player))
     federated = [_mean(iteration.federated) for iteration in iterations]
     right, noisy = settings.mode == "right", cell.mechanism not in NOISELESS
+    holders, delta = records.holders(cell.clients, cell.samples), settings.delta * (cell.mechanism == "gaussian")
     return {
         "data": settings.data,
         "mode": settings.mode,
@@ -88,11 +89,11 @@ def cell_facts(settings: Settings, records: Records, cell: Cell, player: Player)
         "accuracy_last": federated[-1],
         "local_accuracy_last": _mean(iterations[-1].local),
         "iterations": [_iteration_facts(iteration) for iteration in iterations],
-        # What is proven of all that a client sends, for one of its records; None: nothing.
-        "epsilon_proven": max(cell.epsilons) if right and noisy else None,
-        "delta": settings.delta if right and cell.mechanism == "gaussian" else 0.0 if right and noisy else None,
+        # What is proven of all that is sent, for one record: each client that has it adds its own; None: nothing.
+        "epsilon_proven": holders * max(cell.epsilons) if right and noisy else None,
+        "delta": holders * delta if right and noisy else None,
         "sum_only": cell.mechanism == "gamma-shares",  # the guarantee is of the sum, and needs a secure sum
-        "holders": records.holders(cell.clients, cell.samples),  # clients that have the same record
+        "holders": holders,  # clients that have the same record
         "simulated": True,  # noise from a seed and in floating point: not private, whatever epsilon says
         "seconds": time.perf_counter() - began,
     }

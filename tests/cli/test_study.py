@@ -46,7 +46,11 @@ def test_a_study_prints_its_cells_and_draws_them(
 def test_a_study_is_shown_as_a_table(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["study", "mechanisms", str(file), "--out", str(tmp_path / "out")]
 
+    picture = ["--png", str(tmp_path / "both.png"), "--also", str(tmp_path / "out")]
     assert main([*words, "--set", 'study.mechanisms=["none"]']) == 0
+    assert main([*words, "--set", 'study.mechanisms=["none"]', "--resume", "--quiet", *picture]) == 0
+    assert main([*words, "--resume", "--also", str(tmp_path / "nowhere")]) == 2
+    assert (tmp_path / "both.png").exists()
     shown = capsys.readouterr()
     assert "digits" in shown.out
     assert "the cells are in" in shown.err

@@ -42,13 +42,18 @@ def _mechanisms(
         Path | None,
         typer.Option("--png", metavar="FILE", help="Write the curves as a picture.", show_default=False),
     ] = None,
+    also: Annotated[
+        list[Path] | None,
+        typer.Option("--also", metavar="DIR", help="Folder of another study, to draw too.", show_default=False),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a folder: play what it lacks.")] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Play federated logistic regression with noise on the clients' weights, beside the printed accuracies."""
-    from sottovoce.studies.mechanisms import printed_curves, read_settings, run_study
+    from sottovoce.studies.mechanisms import printed_curves, read_cells, read_settings, run_study
 
+    others = [cell for folder in also or () for cell in read_cells(folder)]
     settings = read_settings(file, changes or [])
     folder = out or Path("runs") / settings.name
     with messages(quiet=quiet):
@@ -56,7 +61,7 @@ def _mechanisms(
     if png is not None:
         from sottovoce.report.mechanisms import write_mechanisms_png
 
-        write_mechanisms_png(cells, printed_curves(), png)
+        write_mechanisms_png([*cells, *others], printed_curves(), png)
     if as_json or context.obj:
         put_json({"mode": settings.mode, "data": settings.data, "folder": str(folder), "cells": cells})
     else:

@@ -57,6 +57,7 @@ class Host:
         seeds: Seeds,
         memory: State,
         malice: Malice | None = None,
+        leave_within: float = 0.0,
     ) -> None:
         self.knowledge = knowledge
         self._trainer = trainer
@@ -64,7 +65,7 @@ class Host:
         self._seeds = seeds
         self._memory = memory
         self.malice = malice
-        self.leave_within = 0.0  # clients whose weights all move by less leave for good; 0: never
+        self._leave_within = leave_within  # clients whose weights all move by less leave for good; 0: never
         self._asked: frozenset[int] = frozenset()  # who heard the round's opening
         self._refusal: SottovoceError | None = None  # why the last opening was refused
         self._kept_scene: Scene | None = None
@@ -136,9 +137,9 @@ class Host:
         for pupil, shard in zip(pupils, shards, strict=True):
             number = pupil.client.number
             state = self.states[number]
-            if self.leave_within:
+            if self._leave_within:
                 update = next(updates)
-                if converged(update, self.leave_within):
+                if converged(update, self._leave_within):
                     yield number, Answer(b"", CONVERGED)
                 else:
                     send, count = pupil.client.send, len(shard.y)

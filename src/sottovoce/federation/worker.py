@@ -73,8 +73,8 @@ class Worker:
             policy=None if told.policy is None else told.policy.bind(told.setup),
         )
         trainer = trainer_for(knowledge.scheme, self._plan.network.trained, self._trainer)
-        self._host = Host(knowledge, trainer, self._shard, self._seeds, told.memory, self._malice())
-        self._host.leave_within = self._plan.leave_within
+        kept, leaving = told.memory, self._plan.leave_within
+        self._host = Host(knowledge, trainer, self._shard, self._seeds, kept, self._malice(), leaving)
 
     def hear(self, round_: int, phase: str, clients: list[int], payload: bytes) -> None:
         """Take in a round's opening, for the clients that are asked."""

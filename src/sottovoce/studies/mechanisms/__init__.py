@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sottovoce.studies.mechanisms.settings import Settings, read_settings
-from sottovoce.studies.mechanisms.study import run_study, study_cells
+from sottovoce.studies.mechanisms.study import read_cells, run_study, study_cells
 from sottovoce.studies.mechanisms.tables import beside, printed_cells, printed_curves, table_cells
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "beside",
     "printed_cells",
     "printed_curves",
+    "read_cells",
     "read_settings",
     "run_study",
     "study_cells",

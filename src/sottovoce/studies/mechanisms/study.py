@@ -23,7 +23,7 @@ from sottovoce.studies.mechanisms.play import Iteration, Player, make_player, pl
 from sottovoce.studies.mechanisms.records import Records, load_records
 from sottovoce.studies.mechanisms.settings import NOISELESS, Cell, Settings
 
-__all__ = ["cell_facts", "run_study", "study_cells"]
+__all__ = ["cell_facts", "read_cells", "run_study", "study_cells"]
 
 Facts = dict[str, Any]
 Tell = Callable[[int, int, str], None]  # cells that are done, cells in all, the next one in words
@@ -68,6 +68,15 @@ def run_study(
     summary = {"mode": settings.mode, "data": settings.data, "cells": found}
     _write(out / "summary.json", json.dumps(summary, indent=2) + "\n")
     return found
+
+
+def read_cells(folder: Path) -> list[Facts]:
+    """Return the cells that a study's folder holds."""
+    try:
+        lines = (folder / "cells.jsonl").read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines]
+    except (OSError, ValueError):
+        raise InputError(f"{folder} holds no cells of a study; give the folder of one") from None
 
 
 def cell_facts(settings: Settings, records: Records, cell: Cell, player: Player) -> Facts:

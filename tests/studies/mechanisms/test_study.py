@@ -67,6 +67,9 @@ def test_printed_records_are_scaled_over_all_and_right_ones_one_by_one() -> None
     assert lengths.max() <= 1 + 1e-12
     assert np.allclose(lengths, 1)
     assert np.allclose(right.x_train[:, -1], 1 / math.sqrt(2))
+    centred = load_records(tiny(mode="right", centre=0.5)).x_train
+    assert np.allclose(np.linalg.norm(centred, axis=1), 1)
+    assert centred.min() < 0 <= right.x_train.min()
 
 
 def test_a_right_record_does_not_depend_on_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,8 +51,9 @@ def load_records(settings: Settings) -> Records:
     """Load the data set in the form of a mode.
 
     "printed": train and test records in one row, each feature scaled to [0, 1] by its least and greatest value over
-    all of them, the last `test_records` for judging. "right": each record scaled to unit length by itself, then a
-    constant feature, then all divided by sqrt(2), so that the length is 1 and no record tells of another.
+    all of them, the last `test_records` for judging. "right": the constant `centre` is taken from each value,
+    each record scaled to unit length by itself, a constant feature added, and all divided by sqrt(2), so that the
+    length is 1 and no record tells of another.
     """
     dataset = load(settings.data)
     shape = (-1, math.prod(dataset.shape))
@@ -69,7 +70,7 @@ def load_records(settings: Settings) -> Records:
         x = ((x - low) / np.where(high > low, high - low, 1.0)).astype(np.float32)
         found = Records(x[:-tests], y[:-tests], x[-tests:], y[-tests:], dataset.classes, settings.iterations)
     else:
-        x_train, x_test = (_unit(part) for part in parts)
+        x_train, x_test = (_unit(part * dataset.input_scale - settings.centre) for part in parts)
         judged = x_test[-tests:].astype(np.float32)  # accuracies need no more digits, and are most of the work
         found = Records(x_train, labels[0], judged, labels[1][-tests:], dataset.classes, settings.iterations)
     _warn(settings, found)

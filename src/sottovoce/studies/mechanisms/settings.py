@@ -96,6 +96,13 @@ class Settings(Table):
         gt=0,
         description='Mode "right": weight of ||W||^2 / 2 in the loss. More of it needs less noise and learns less.',
     )
+    centre: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description='Mode "right": constant that is taken from every value (0 to 1) before a record is scaled to length '
+        "1; 0.5 suits photographs, whose brightness would else be most of their length.",
+    )
     tolerance: float = Field(
         1e-6,
         gt=0,

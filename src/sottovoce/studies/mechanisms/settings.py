@@ -100,8 +100,8 @@ class Settings(Table):
         0.0,
         ge=0,
         le=1,
-        description='Mode "right": constant that is taken from every value (0 to 1) before a record is scaled to length '
-        "1; 0.5 suits photographs, whose brightness would else be most of their length.",
+        description='Mode "right": constant that is taken from every value (0 to 1) before a record is scaled to '
+        "length 1; 0.5 suits photographs, whose brightness would else be most of their length.",
     )
     tolerance: float = Field(
         1e-6,

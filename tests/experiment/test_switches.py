@@ -148,6 +148,7 @@ def test_switches_that_would_void_epsilon_are_refused(switches: dict[str, Any], 
         ({"switches": {"new_records": 5}, "client": {"balanced": True}}, "before any balancing"),
         ({"switches": {"servers": 0}, "cohort": {"sample_rate": "1/2"}}, "nobody sends the model"),
         ({"switches": {"servers": 0}, "aggregation": {"secure": "real"}}, "sees what a server would see"),
+        ({"switches": {"servers": 3}, "aggregation": {"secure": "ideal"}}, "the sum of one client hides nothing"),
         ({"switches": {"servers": 9}}, r"more than \[data\] clients = 4"),
         ({"switches": {"servers": 2}, "aggregation": {"defence": "median"}}, "judges the updates of all clients"),
         (

@@ -148,5 +148,10 @@ def _check_servers(experiment: Experiment, servers: int) -> None:
             f"{key}: every client sees what a server would see, and has its own secrets besides; set [aggregation] "
             "colluders to 1 or more"
         )
+    if servers > 1 and experiment.secure != "none" and experiment.data.clients // servers < 2:
+        raise ValueError(
+            f"{key}: the sum of one client hides nothing, and {experiment.data.clients} clients leave a server with one; "
+            "lower it, or raise [data] clients"
+        )
     if servers > experiment.data.clients:
         raise ValueError(f"{key} is more than [data] clients = {experiment.data.clients}; lower it")

@@ -150,8 +150,8 @@ def _check_servers(experiment: Experiment, servers: int) -> None:
         )
     if servers > 1 and experiment.secure != "none" and experiment.data.clients // servers < 2:
         raise ValueError(
-            f"{key}: the sum of one client hides nothing, and {experiment.data.clients} clients leave a server with one; "
-            "lower it, or raise [data] clients"
+            f"{key}: the sum of one client hides nothing, and {experiment.data.clients} clients leave a server with "
+            "one; lower it, or raise [data] clients"
         )
     if servers > experiment.data.clients:
         raise ValueError(f"{key} is more than [data] clients = {experiment.data.clients}; lower it")

@@ -30,6 +30,7 @@ def test_the_authors_formulas_by_hand() -> None:
     # Lap(s / eps): stddev sqrt(2) * 0.0016667 / 0.1; Gaussian: sqrt(2 ln 12500) = 4.343610 times s / eps.
     assert author_noise("laplace", 0.1, 3, 400, 5).stddev == pytest.approx(0.0235702, abs=1e-6)
     assert author_noise("gaussian", 0.1, 3, 400, 5).stddev == pytest.approx(0.0723935, abs=1e-6)
+    assert author_noise("laplace", 0.1, 3, 400, 5, stated=1.0).stddev == pytest.approx(14.142136, abs=1e-6)
 
 
 def test_half_of_the_authors_staircase_noise_has_no_sign_at_small_epsilon() -> None:

@@ -66,12 +66,14 @@ def author_staircase(epsilon: float, sensitivity: float, dim: int, rng: Generato
     return np.where(outer, (steps + gamma + (1 - gamma) * uniform) * sensitivity, inside)
 
 
-def author_noise(mechanism: Mechanism, epsilon: float, clients: int, records: int, dim: int) -> Noise:
-    """Return the thesis' noise on each of `dim` weights.
+def author_noise(
+    mechanism: Mechanism, epsilon: float, clients: int, records: int, dim: int, stated: float = 0.0
+) -> Noise:
+    """Return the thesis' noise on each of `dim` weights; `stated` is a sensitivity in place of its code's.
 
     Guarantee: none.
     """
-    sensitivity = author_sensitivity(clients, records)
+    sensitivity = stated or author_sensitivity(clients, records)
     scale = sensitivity / epsilon
     if mechanism == "laplace":
         return Noise(lambda rng: rng.laplace(0.0, scale, dim), math.sqrt(2) * scale, sensitivity)

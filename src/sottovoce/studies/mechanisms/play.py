@@ -114,7 +114,8 @@ class Author:
         if cell.mechanism in NOISELESS:
             return None
         count = cell.samples * (iteration if self.settings.cumulative else 1)
-        return author_noise(cell.mechanism, cell.epsilons[client], cell.clients, count, model.weights.size)
+        epsilon, dim = cell.epsilons[client], model.weights.size
+        return author_noise(cell.mechanism, epsilon, cell.clients, count, dim, self.settings.sensitivity)
 
     def judge(self, model: Linear) -> float:
         """Return the accuracy of a model."""

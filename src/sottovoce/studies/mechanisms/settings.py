@@ -91,6 +91,12 @@ class Settings(Table):
         ge=0,
         description="Judge by this many of the last test records; 0 takes all. The thesis' code takes 1000.",
     )
+    sensitivity: float = Field(
+        0.0,
+        ge=0,
+        description="Mode \"printed\": sensitivity of the noise; the thesis' text says 1. 0 takes that of its author's "
+        "code, 2 / (clients * records).",
+    )
     regulariser: float = Field(
         0.1,
         gt=0,

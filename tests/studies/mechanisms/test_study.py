@@ -190,6 +190,9 @@ def test_a_study_keeps_its_cells_and_goes_on_where_it_stopped(tmp_path: Path) ->
     assert again == whole
     assert len(json.loads((out / "summary.json").read_text())["cells"]) == 2
     assert whole[1]["epsilon_proven"] is None  # mode "printed" proves nothing
+    older = "".join(line for line in (out / "config.toml").open() if not line.startswith("centre"))
+    (out / "config.toml").write_text(older)  # as a version without this key wrote it
+    assert len(run_study(settings, out, resume=True)) == 2
     with pytest.raises(InputError, match="already holds a study; add --resume"):
         run_study(settings, out)
     with pytest.raises(InputError, match="was started with other settings"):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import platform
 import time
-import tomllib
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +20,7 @@ from sottovoce.core.errors import InputError
 from sottovoce.experiment.config import to_toml
 from sottovoce.studies.mechanisms.play import Iteration, Player, make_player, play
 from sottovoce.studies.mechanisms.records import Records, load_records
-from sottovoce.studies.mechanisms.settings import NOISELESS, Cell, Settings
+from sottovoce.studies.mechanisms.settings import NOISELESS, Cell, Settings, read_settings
 
 __all__ = ["cell_facts", "read_cells", "run_study", "study_cells"]
 
@@ -124,7 +123,8 @@ def _open(settings: Settings, out: Path, *, resume: bool) -> list[Facts]:
     if (out / "config.toml").exists():
         if not resume:
             raise InputError(f"output folder {out} already holds a study; add --resume, or choose another --out")
-        if tomllib.loads((out / "config.toml").read_text(encoding="utf-8")) != tables:
+        # Parsed, so that keys which did not exist when the study was started have their defaults.
+        if read_settings(out / "config.toml") != settings:
             raise InputError(f"{out} was started with other settings; resume with the same, or choose another --out")
         text = (out / "cells.jsonl").read_text(encoding="utf-8") if (out / "cells.jsonl").exists() else ""
         whole = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]

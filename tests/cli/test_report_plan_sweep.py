@@ -183,3 +183,11 @@ def test_a_sweep_without_a_grid_is_refused(shell: Shell) -> None:
 
     assert (outcome.code, outcome.out) == (2, "")
     assert "[sweep]" in outcome.err
+
+
+def test_the_summary_tells_the_phases_of_a_round_that_plan_foretells(shell: Shell, finished: Path) -> None:
+    summary = json.loads((finished / "summary.json").read_text())
+    told = shell("plan", "small.toml", "--json").json()
+
+    assert summary["bytes_per_client_phase"] == told["bytes_per_client_phase"]
+    assert summary["bytes_per_client_phase"]["train"]["up"] == summary["bytes_up_per_client_round"]

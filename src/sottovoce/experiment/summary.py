@@ -147,6 +147,7 @@ def _bytes(ready: Ready, records: list[Record], costs: Costs) -> Record:
         "bytes_down_per_client_round": shares[1],
         "bytes_up_total": up,
         "bytes_down_total": down,
+        "bytes_per_client_phase": {phase: sizes._asdict() for phase, sizes in costs.phases.items()},
         "bytes_enrolment_per_client": enrolment_cost(costs),
         **vote_cost(ready.election and ready.election.costs),
         **warm_cost(ready),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sottovoce.report.figures import PALETTE, _decades, _names, by_bytes, by_round, legend, words
+from sottovoce.report.figures import PALETTE, by_bytes, by_round, decades, legend, names_of, words
 from sottovoce.report.runs import read_run, read_runs
 
 from .conftest import Maker
@@ -37,8 +37,8 @@ def test_bytes_get_a_log_axis_only_when_runs_differ_more_than_tenfold(
 
 @given(low=st.integers(1, 10**15), ratio=st.floats(10, 1e7))
 def test_no_two_ticks_of_a_log_axis_have_the_same_label(low: int, ratio: float) -> None:
-    ticks = _decades(low, low * ratio)
-    names = _names(ticks)
+    ticks = decades(low, low * ratio)
+    names = names_of(ticks)
 
     assert len(set(names)) == len(names) > 1 and ticks == sorted(set(ticks))
 

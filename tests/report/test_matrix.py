@@ -187,10 +187,12 @@ def test_names_in_the_matrix_are_never_read_as_markup(make_run: Maker) -> None:
     assert "[red]x" in text and "[bold]y" in text
 
 
-def test_the_picture_is_a_whole_png(make_run: Maker, tmp_path: Any) -> None:
+def test_the_picture_is_a_whole_png_or_svg(make_run: Maker, tmp_path: Any) -> None:
     found = _cells(make_run, {"threat": RANDOM, "diverged": True}, {}, {"threat": BACKDOOR, "success": 0.5})
 
     write_robustness_png(views(found, "accuracy"), remarks(found), tmp_path / "deep" / "x.png")
+    write_robustness_png(views(found, "accuracy"), remarks(found), tmp_path / "x.svg")
 
     content = (tmp_path / "deep" / "x.png").read_bytes()
     assert content.startswith(b"\x89PNG") and content.rstrip().endswith(b"IEND\xaeB`\x82")
+    assert (tmp_path / "x.svg").read_text().rstrip().endswith("</svg>")

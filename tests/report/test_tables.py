@@ -8,6 +8,8 @@ import pytest
 from rich.console import Console
 
 from sottovoce.report import facts, read_run, read_runs, rows, table
+from sottovoce.report.columns import columns
+from sottovoce.report.runs import DAMAGED
 from sottovoce.report.tables import card, grouped, notes
 
 from .conftest import Maker
@@ -196,3 +198,13 @@ def test_bytes_of_a_private_run_are_called_expected_and_those_of_an_older_one_ar
 
     assert [names for note, names in told.items() if "expected values" in note] == ["new"]
     assert [names for note, names in told.items() if "older version" in note] == ["old"]
+
+
+def test_a_table_is_sorted_by_numbers_in_full_and_by_nothing_where_there_is_none(make_run: Maker) -> None:
+    plain, private = make_run("plain", name="plain"), make_run("private", name="private", private=True)
+    records = [*_facts(plain, private), {"label": "x", "status": DAMAGED, "reason": "torn"}]
+
+    ranks = {column.key: [column.rank(record) for record in records] for column in columns(records)}
+
+    assert ranks["epsilon"] == ["Infinity", "0.75", ""] and ranks["accuracy_best"] == ["0.82", "0.82", ""]
+    assert ranks["bytes_up_total"] == ["100000", "100000", ""] and ranks["label"] == ["plain", "private", "x"]

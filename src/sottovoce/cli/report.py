@@ -9,6 +9,7 @@ import typer
 
 from sottovoce.cli.options import AsJson
 from sottovoce.cli.output import note, put_json, put_tables, width
+from sottovoce.core.errors import InputError
 
 __all__ = ["EXAMPLE", "report"]
 
@@ -25,8 +26,14 @@ def report(
     ] = None,
     png: Annotated[
         Path | None,
-        typer.Option("--png", metavar="FILE", help="Also draw the matrix of attacked runs.", show_default=False),
+        typer.Option(
+            "--png", metavar="FILE", help="Also draw the matrix of attacked runs; as SVG to a .svg.", show_default=False
+        ),
     ] = None,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Serve the page on this machine and follow runs that go on, until Ctrl-C."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare runs in a table and, with --html, in figures; unfinished runs too.
@@ -41,6 +48,11 @@ def report(
     from sottovoce.report.tables import table, warnings
 
     read, damaged = read_runs(runs)
+    if watch:
+        if html is not None or png is not None or as_json:
+            raise InputError("--watch serves the page and writes nothing; leave out --html, --png and --json")
+        _watch(runs)
+        return
     told = facts(read)
     records, matrix = [*told, *damaged], cells(read, told)
     for warning in warnings(records):
@@ -68,3 +80,15 @@ def report(
         note(f"the report is in {html}")
     if png is not None:
         note(f"the robustness matrix is in {png}")
+
+
+def _watch(runs: list[Path]) -> None:
+    """Serve until Ctrl-C, which is how watching ends and no failure."""
+    from sottovoce.report.watch import Watch
+
+    with Watch(runs) as server:
+        note(f"the report is at {server.address} and follows {len(runs)} run{'s' * (len(runs) > 1)}; Ctrl-C ends it")
+        try:
+            server.serve_forever(poll_interval=0.2)
+        except KeyboardInterrupt:
+            note("no longer followed")

@@ -10,7 +10,7 @@ from sottovoce.devices.remarks import two_digits
 from sottovoce.report.attacks import DIVERGED, attack_words, diverged
 from sottovoce.report.audits import audited
 from sottovoce.report.runs import DAMAGED
-from sottovoce.report.units import ABSENT, count, decimal, epsilon, human_bytes, human_seconds
+from sottovoce.report.units import ABSENT, count, decimal, epsilon, finite, human_bytes, human_seconds
 
 __all__ = ["ADVERSARIES", "RESULTS", "RUN", "SECURE", "Column", "Record", "columns"]
 
@@ -39,6 +39,16 @@ class Column:
         if record.get("status") == DAMAGED and self.key != "label":
             return DAMAGED if self.key == "rounds" else ABSENT
         return self.value(record)
+
+    def rank(self, record: Record) -> str:
+        """Return what a table is sorted by: a number in full, or the words of the cell; empty if it is not known."""
+        shown, value = self.show(record), record.get(self.key)
+        if shown in (ABSENT, DIVERGED, DAMAGED):
+            return ""
+        if shown == "∞":
+            return "Infinity"
+        number = finite(value.get("default") if isinstance(value, Mapping) else value)
+        return shown if number is None else f"{number:.10g}"
 
     @property
     def full(self) -> str:
@@ -100,7 +110,8 @@ def _rounds(record: Record) -> str:
 
 def _joules(record: Record) -> str:
     told = record.get("joules_per_client")
-    return two_digits(told["default"]) if isinstance(told, Mapping) and "default" in told else count(told)
+    number = finite(told.get("default") if isinstance(told, Mapping) else None)
+    return count(told) if number is None else two_digits(number)
 
 
 _ACCURACY, _BALANCED, _AUROC, _EPSILON = "accuracy", "balanced accuracy", "AUROC", "epsilon against"

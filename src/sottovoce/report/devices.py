@@ -9,9 +9,9 @@ from sottovoce.core.errors import InputError
 from sottovoce.devices import Device, Interval, Joules, profile
 from sottovoce.devices.remarks import ALWAYS, remarks, two_digits
 from sottovoce.report.runs import Facts
-from sottovoce.report.units import human_seconds, percent
+from sottovoce.report.units import finite, human_seconds, percent
 
-__all__ = ["PARTS", "device_section"]
+__all__ = ["PARTS", "device_section", "joules_of_run"]
 
 PARTS: Final = {"radio_bytes": "radio: bytes", "radio_sessions": "radio: sessions", "training": "training"}
 _CAUSES: Final = ("link", "deadline", "availability", "surplus")
@@ -25,8 +25,8 @@ def device_section(records: Sequence[Facts]) -> dict[str, Any]:
         if spent is None or not isinstance(record.get("devices"), dict):
             continue
         kinds = [device for name in record["devices"] if (device := _known(name)) is not None]
-        rounds = record.get("rounds") or 1
-        each = float(record.get("seconds_simulated") or 0.0) / rounds
+        seconds = finite(record.get("seconds_simulated")) or 0.0
+        each = seconds / (finite(record.get("rounds")) or 1.0)
         rows.append(_row(record, spent, kinds, each))
         for sentence in remarks(spent, kinds, each):
             said.setdefault(sentence, []).append(str(record["label"]))
@@ -36,6 +36,12 @@ def device_section(records: Sequence[Facts]) -> dict[str, Any]:
         "remarks": [(sentence, ", ".join(names)) for sentence, names in said.items()],
         "always": list(ALWAYS),
     }
+
+
+def joules_of_run(record: Facts) -> float | None:
+    """Return the joules of one client in the whole run; None if they are not told."""
+    spent = _joules(record.get("joules_per_client_run"))
+    return None if spent is None else spent.total.default
 
 
 def _row(record: Facts, spent: Joules, kinds: Sequence[Device], each: float) -> dict[str, Any]:
@@ -60,7 +66,13 @@ def _row(record: Facts, spent: Joules, kinds: Sequence[Device], each: float) -> 
             for name in PARTS
         ],
         "run": "—" if run is None else two_digits(run.total.default),
-        "lost": "not told" if lost is None else _lost(lost),
+        "lost": _lost(lost) if isinstance(lost, dict) else "not told",
+        "ranks": {
+            "seconds": each,
+            "seconds_run": finite(record.get("seconds_simulated")),
+            "joules": total.default,
+            "run": None if run is None else run.total.default,
+        },
     }
 
 

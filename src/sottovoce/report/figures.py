@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +14,20 @@ from sottovoce.report.units import human_bytes
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["FIGURES", "PALETTE", "SYMBOLS", "by_bytes", "by_round", "epsilon_by_round", "frame", "legend", "words"]
+__all__ = [
+    "PALETTE",
+    "SYMBOLS",
+    "by_bytes",
+    "by_round",
+    "decades",
+    "epsilon_by_round",
+    "frame",
+    "heading",
+    "legend",
+    "names_of",
+    "styles",
+    "words",
+]
 
 # Okabe and Ito's colours without black and yellow, so that every one stands out on white and on dark paper.
 PALETTE: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6BB1")
@@ -27,6 +41,7 @@ SYMBOLS: Final = {
     "triangle-down": "M0,4L4,-3H-4Z",
 }
 _GREY: Final = "#808080"
+_MARKS: Final = 25  # on one line; more only hide it, and slow a browser down
 
 Points = list[tuple[float, float, dict[str, Any]]]
 
@@ -37,19 +52,20 @@ def by_bytes(runs: Sequence[Run]) -> Figure:
     series = [_points(run, metric, _bytes_so_far(run)) for run in runs]
     ends = [points[-1][0] for points in series if points and points[-1][0] > 0]
     expected = any(run.private and not run.tells_cohorts for run in runs)
-    across = "bytes up so far, all clients" + (" (private runs: expected)" if expected else "")
+    across = "bytes up so far, all clients" + ("<br>(private runs: expected)" if expected else "")
     figure = _draw(runs, series, metric, across)
     if ends and max(ends) > 10 * min(ends):
         low = min(points[0][0] for points in series if points and points[0][0] > 0)
-        figure.update_xaxes(type="log", tickvals=_decades(low, max(ends)), ticktext=_names(_decades(low, max(ends))))
+        figure.update_xaxes(type="log", tickvals=decades(low, max(ends)), ticktext=names_of(decades(low, max(ends))))
     else:
         figure.update_xaxes(rangemode="tozero", tickformat="~s", ticksuffix="B")
+    figure.update_xaxes(hoverformat=".3~s")
     return figure
 
 
-def by_round(runs: Sequence[Run]) -> Figure:
-    """Return the runs' metric against rounds."""
-    metric = lead(runs)
+def by_round(runs: Sequence[Run], metric: str | None = None) -> Figure:
+    """Return a metric of the runs against rounds; the one that chose the best rounds if none is named."""
+    metric = metric or lead(runs)
     series = [_points(run, metric, [float(record["round"]) for record in run.rounds]) for run in runs]
     figure = _draw(runs, series, metric, "round")
     last = max((place for points in series for place, _, _ in points), default=0)
@@ -73,23 +89,27 @@ def legend(runs: Sequence[Run]) -> list[tuple[str, str, bool, dict[str, str]]]:
     """Return each run's name, colour, whether its line is dashed, and its mark as an SVG path and fill."""
     return [
         (name, color, dash != "solid", {"path": SYMBOLS[symbol], "fill": "none" if hollow else color})
-        for name, (color, dash, symbol, hollow) in zip(label(runs), _styles(runs), strict=True)
+        for name, (color, dash, symbol, hollow) in zip(label(runs), styles(runs), strict=True)
     ]
-
-
-FIGURES: Final[dict[str, tuple[str, Callable[[Sequence[Run]], Any]]]] = {
-    "by-bytes": ("{metric} for the bytes sent", by_bytes),
-    "by-round": ("{metric} by round", by_round),
-}
 
 
 def words(metric: str) -> str:
     """Return a metric's name for people, as titles and axes have it.
 
-    >>> words("balanced_accuracy")
-    'balanced accuracy'
+    >>> words("balanced_accuracy"), words("auroc")
+    ('balanced accuracy', 'AUROC')
     """
-    return metric.replace("_", " ")
+    return "AUROC" if metric == "auroc" else metric.replace("_", " ")
+
+
+def heading(metric: str) -> str:
+    """Return a metric's name at the beginning of a title.
+
+    >>> heading("balanced_accuracy"), heading("auroc")
+    ('Balanced accuracy', 'AUROC')
+    """
+    name = words(metric)
+    return name[0].upper() + name[1:]
 
 
 def _bytes_so_far(run: Run) -> list[float]:
@@ -99,7 +119,7 @@ def _bytes_so_far(run: Run) -> list[float]:
 def _points(run: Run, metric: str, places: Sequence[float]) -> Points:
     evaluated = {id(record) for record in run.evaluated(metric)}
     return [
-        (place, float(record[metric]), record)
+        (place, float(f"{record[metric]:.6g}"), record)  # more digits make a page of many runs too large
         for place, record in zip(places, run.rounds, strict=True)
         if id(record) in evaluated
     ]
@@ -109,7 +129,7 @@ def _draw(runs: Sequence[Run], series: Sequence[Points], metric: str, across: st
     from plotly.graph_objects import Figure, Scatter
 
     figure = Figure()
-    for name, points, style in zip(label(runs), series, _styles(runs), strict=True):
+    for name, points, style in zip(label(runs), series, styles(runs), strict=True):
         color, dash, symbol, hollow = style
         figure.add_trace(
             Scatter(
@@ -117,15 +137,19 @@ def _draw(runs: Sequence[Run], series: Sequence[Points], metric: str, across: st
                 y=[value for _, value, _ in points],
                 # plotly reads <a> and <b> in names.
                 name=html.escape(name),
-                customdata=[[record["round"], human_bytes(place)] for place, _, record in points],
+                **({} if across == "round" else {"customdata": [record["round"] for _, _, record in points]}),
                 hovertemplate=(
-                    "%{y:.4f} in round %{customdata[0]}"
-                    + ("" if across == "round" else " after %{customdata[1]}")
+                    ("%{y:.4f} in round %{x}" if across == "round" else "%{y:.4f} in round %{customdata} after %{x}")
                     + "<extra>%{fullData.name}</extra>"
                 ),
                 mode="lines+markers",
                 line={"color": color, "width": 2, "dash": dash},
-                marker={"color": color, "size": 7, "symbol": f"{symbol}-open" if hollow else symbol},
+                marker={
+                    "color": color,
+                    "size": 7,
+                    "symbol": f"{symbol}-open" if hollow else symbol,
+                    "maxdisplayed": _MARKS,
+                },
             )
         )
     frame(figure, across, words(metric))
@@ -155,7 +179,7 @@ def frame(figure: Figure, across: str, up: str) -> None:
     )
 
 
-def _styles(runs: Sequence[Run]) -> list[tuple[str, str, str, bool]]:
+def styles(runs: Sequence[Run]) -> list[tuple[str, str, str, bool]]:
     """Return colour, dash, symbol and hollowness of each run.
 
     Where schemes tell the runs apart, a scheme and its private twin share a colour, and the twin is dashed and hollow.
@@ -163,22 +187,23 @@ def _styles(runs: Sequence[Run]) -> list[tuple[str, str, str, bool]]:
     kinds = [(run.scheme, run.private) for run in runs]
     schemes = list(dict.fromkeys(run.scheme for run in runs))
     told_apart = len(set(kinds)) == len(kinds)
-    styles = []
+    found = []
     for index, run in enumerate(runs):
         place = schemes.index(run.scheme) if told_apart else index
         # Seven colours and six symbols: forty-two runs before two look the same.
         symbol = list(SYMBOLS)[place % len(SYMBOLS)]
-        styles.append((PALETTE[place % len(PALETTE)], "dash" if run.private else "solid", symbol, run.private))
-    return styles
+        found.append((PALETTE[place % len(PALETTE)], "dash" if run.private else "solid", symbol, run.private))
+    return found
 
 
-def _decades(low: float, high: float) -> list[float]:
-    """Return 1, 2 and 5 times powers of ten, or the powers alone over a wide range, around low to high."""
-    exponents = range(len(str(int(low))) - 1, len(str(int(high))) + 1)
+def decades(low: float, high: float) -> list[float]:
+    """Return ticks: 1, 2 and 5 times powers of ten, or the powers alone over a wide range, around low to high."""
+    exponents = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 2)
     steps = (1,) if high > 1000 * low else (1, 2, 5)
-    ticks = [float(step * 10**exponent) for exponent in exponents for step in steps]
+    ticks = [float(f"{step}e{exponent}") for exponent in exponents for step in steps]
     return [tick for tick in ticks if low / 2 <= tick <= high * 2]
 
 
-def _names(ticks: Sequence[float]) -> list[str]:
+def names_of(ticks: Sequence[float]) -> list[str]:
+    """Return the ticks as bytes for people, without digits that say nothing."""
     return [human_bytes(tick).replace(".00", "").replace(".0", "") for tick in ticks]

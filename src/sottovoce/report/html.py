@@ -11,16 +11,29 @@ from typing import Any, Final
 from sottovoce.report.attacks import DIVERGED, diverged
 from sottovoce.report.columns import ADVERSARIES, Column
 from sottovoce.report.devices import device_section
-from sottovoce.report.figures import FIGURES, legend, words
+from sottovoce.report.figures import legend, words
+from sottovoce.report.rounds import MANY
 from sottovoce.report.runs import DAMAGED, Facts, Run, facts, lead
 from sottovoce.report.save import save
-from sottovoce.report.sections import alarms, attack_lead, attack_section, audit_section
+from sottovoce.report.sections import (
+    alarms,
+    attack_lead,
+    attack_section,
+    audit_section,
+    figure_section,
+    trade_section,
+)
 from sottovoce.report.tables import notes, split
 from sottovoce.report.units import ABSENT, decimal, epsilon, human_bytes
 
 __all__ = ["page", "write_figure", "write_html"]
 
 
+# The browser itself keeps the page from loading or sending anything; plotly makes pictures as data and blobs.
+_POLICY: Final = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
+    "form-action 'none';"
+)
 _CHARACTERS: Final = 200  # of a table that a window of 1400 pixels shows whole
 _MOST: Final = 4  # names of runs that share a highlight
 _NAME: Final = 14  # characters of a run's name on one line, about
@@ -36,13 +49,18 @@ def write_figure(figure: Any, path: Path) -> None:
     save(figure.to_html(include_plotlyjs=True, full_html=True).encode(), path, "--html")
 
 
-def page(runs: Sequence[Run], damaged: Sequence[Facts] = ()) -> str:
-    """Return the report as one page, with everything it needs inside; damaged runs are named with the reason."""
+def page(runs: Sequence[Run], damaged: Sequence[Facts] = (), *, watching: str | None = None) -> str:
+    """Return the report as one page, with everything it needs inside; damaged runs are named with the reason.
+
+    `watching` is the state of the folders if the page is served and follows them.
+    """
     import jinja2
     from plotly.offline import get_plotlyjs
 
     told, metric = facts(runs), lead(runs)
     records = [*told, *damaged]
+    trade, attack, audit = trade_section(runs, told), attack_section(runs, told), audit_section(told)
+    figures = figure_section(runs, told)
     # Autoescape whatever the file is called; figures come as JSON in which plotly has already escaped "<" and "/".
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("sottovoce.report", "."),
@@ -60,17 +78,25 @@ def page(runs: Sequence[Run], damaged: Sequence[Facts] = ()) -> str:
         records=records,
         notes=notes(records),
         alarms=alarms(told),
-        attack=attack_section(runs, told),
-        audit=audit_section(told),
+        attack=attack,
+        audit=audit,
         device=device_section(told),
         any_attack=any(record.get("attack") for record in told),
         any_diverged=any(map(diverged, told)),
         broken=DIVERGED,
         legend=legend(runs),
-        figures=[
-            (name, title.format(metric=words(metric).capitalize()), draw(runs).to_json(engine="json"))
-            for name, (title, draw) in FIGURES.items()
+        trade=trade,
+        figures=figures,
+        many=len(runs) > MANY,
+        drawn=[
+            *((name, data) for name, _, data in (*trade["figures"], *attack["curves"])),
+            *((name, data) for name, _, data, _ in audit["figures"]),
+            *(panel for figure in figures if not figure["folded"] for panel in _drawn(figure)),
         ],
+        folds={figure["folded"]: _drawn(figure) for figure in figures if figure["folded"]}
+        | ({"folded": [(name, data) for name, _, data in attack["folded"]]} if attack["folded"] else {}),
+        watching=watching,
+        policy=_POLICY + (" connect-src 'self';" if watching else ""),
         selected_by=_words(words(run.lead) for run in runs),
         expected=any(record.get("bytes_expected") for record in records),
         adversaries=ADVERSARIES,
@@ -80,6 +106,10 @@ def page(runs: Sequence[Run], damaged: Sequence[Facts] = ()) -> str:
         any_private=any(run.private for run in runs),
         all_private=all(run.private for run in runs),
     )
+
+
+def _drawn(figure: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(panel["name"], panel["figure"]) for panel in figure["panels"]]
 
 
 def _title(runs: Sequence[Run]) -> str:

@@ -66,7 +66,10 @@ def _write(figure: Any, path: Path, dpi: int = 150) -> None:
 
 
 def write_robustness_png(drawn: Sequence[View], said: Sequence[str], path: Path) -> None:
-    """Write the robustness matrix as heat maps, one below the other, and what is to be said of it below them."""
+    """Write the robustness matrix as heat maps, one below the other, and what is to be said of it below them.
+
+    A file called `.svg` holds SVG, any other PNG.
+    """
     from matplotlib.figure import Figure
 
     if not drawn:
@@ -82,7 +85,7 @@ def write_robustness_png(drawn: Sequence[View], said: Sequence[str], path: Path)
     if said:
         figure.supxlabel(fill("; ".join(said), width=int(14 * size[0])), fontsize=7, x=0.01, ha="left")
     picture = BytesIO()
-    figure.savefig(picture, format="png", dpi=150)
+    figure.savefig(picture, format="svg" if path.suffix.lower() == ".svg" else "png", dpi=150)
     save(picture.getvalue(), path, "--png")
 
 

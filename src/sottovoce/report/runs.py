@@ -14,6 +14,7 @@ from sottovoce.experiment.folder import read_rounds, read_summary
 from sottovoce.privacy.ledger import verify
 from sottovoce.report.attacks import attack_facts, facts_of_rounds
 from sottovoce.report.audits import audit_facts, read_audit
+from sottovoce.report.newer import newer
 
 __all__ = ["DAMAGED", "Facts", "Run", "facts", "label", "lead", "read_run", "read_runs"]
 
@@ -35,6 +36,7 @@ class Run:
     rounds: list[dict[str, Any]]
     summary: dict[str, Any] | None
     audit: dict[str, Any] | None = None
+    newer: str | None = None  # what says that a newer version made it
 
     @property
     def name(self) -> str:
@@ -96,7 +98,8 @@ def read_runs(paths: Iterable[Path]) -> tuple[list[Run], list[Facts]]:
         try:
             runs.append(read_run(path))
         except InputError as error:
-            damaged.append({"label": str(path), "path": str(path), "status": DAMAGED, "reason": str(error)})
+            reason = "; ".join(filter(None, (str(error), newer(path))))
+            damaged.append({"label": str(path), "path": str(path), "status": DAMAGED, "reason": reason})
     if not runs:
         raise InputError("; ".join(record["reason"] for record in damaged))
     return runs, damaged
@@ -126,7 +129,7 @@ def read_run(path: Path) -> Run:
             )
     if summary is not None and not (isinstance(summary, dict) and isinstance(summary.get("privacy", {}), dict)):
         raise InputError(f"{path / 'summary.json'} is damaged: it must hold one object, and so must its 'privacy'")
-    return Run(path, text, tables, rounds, summary, read_audit(path))
+    return Run(path, text, tables, rounds, summary, read_audit(path), newer(path))
 
 
 def label(runs: Iterable[Run]) -> list[str]:
@@ -151,7 +154,7 @@ def facts(runs: Iterable[Run]) -> list[Facts]:
         attack_facts(run.table("threat"))
         | _told(run)
         | audit_facts(run.audit)
-        | {"label": name, "path": str(run.path), "status": _status(run)}
+        | {"label": name, "path": str(run.path), "status": _status(run), "newer": run.newer}
         | {"name": run.name, "scheme": run.scheme, "private": run.private, "selected_by": run.lead}
         | {"bytes_expected": run.private and not run.tells_cohorts, "cohorts_told": run.private and run.tells_cohorts}
         | {"ledger": _ledger(run) if run.private else None}

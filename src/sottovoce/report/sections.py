@@ -1,21 +1,25 @@
-"""Gather what the page shows of attacks and audits; every part is empty where there is nothing to show."""
+"""Gather what the page shows, section by section; every part is empty where there is nothing to show."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sottovoce.report.attacks import attack_of
+from sottovoce.report.attacks import attack_of, diverged
 from sottovoce.report.audits import accusations
 from sottovoce.report.bars import audit_bars
 from sottovoce.report.classes import by_class
 from sottovoce.report.curves import curves, line_legend
 from sottovoce.report.matrix import remarks, views
+from sottovoce.report.phases import phase_bars
 from sottovoce.report.robustness import cells
+from sottovoce.report.rounds import MANY, Drawn, Panel, panels, round_figures
 from sottovoce.report.runs import Facts, Run, lead
+from sottovoce.report.trade import trade_legend, trades
 from sottovoce.report.units import percent
+from sottovoce.report.weights import weight_figure
 
-__all__ = ["alarms", "attack_lead", "attack_section", "audit_section"]
+__all__ = ["alarms", "attack_lead", "attack_section", "audit_section", "figure_section", "trade_section"]
 
 _SHOWN: Final = 12  # curves that are drawn at once; the others when a reader opens them
 _AGAINST: Final = {"epsilon": "outsiders", "epsilon_server": "the server"}
@@ -76,3 +80,32 @@ def audit_section(records: Sequence[Facts]) -> dict[str, Any]:
         "confidence": " or ".join(levels),
         "notes": [*told],
     }
+
+
+def trade_section(runs: Sequence[Run], records: Sequence[Facts]) -> dict[str, Any]:
+    """Return the figures of quality against its prices, their legend, and which runs could not be drawn."""
+    return {
+        "figures": [(name, caption, figure.to_json(engine="json")) for name, caption, figure in trades(runs, records)],
+        "legend": trade_legend(runs),
+        "left_out": ", ".join(str(record["label"]) for record in records if diverged(record)),
+    }
+
+
+def figure_section(runs: Sequence[Run], records: Sequence[Facts]) -> list[dict[str, Any]]:
+    """Return the figures of runs beside each other; of many runs all but two are drawn when a reader opens them."""
+    drawn = round_figures(runs)
+    bars, weights = phase_bars(runs, records), weight_figure(runs)
+    if bars is not None:
+        caption = "Bytes of one client by phase, whole run"
+        height = max(20, 10 + 3 * len(bars.data[0].y))
+        drawn.append(Drawn("phases", caption, [Panel("phases", caption, bars, [], height)]))
+    if weights is not None:
+        drawn.append(Drawn("weights", weights[0], panels("weights", *weights, runs)))
+    return [
+        {
+            "caption": figure.caption,
+            "folded": f"fold-{figure.name}" if len(runs) > MANY and place > 1 else None,
+            "panels": [panel._asdict() | {"figure": panel.figure.to_json(engine="json")} for panel in figure.panels],
+        }
+        for place, figure in enumerate(drawn)
+    ]

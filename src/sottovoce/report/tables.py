@@ -69,6 +69,8 @@ def _doubts(record: Record) -> list[str]:
         return [f"damaged: {record['reason']}"]
     unsafe = (record.get("privacy") or {}).get("unsafe")
     found = [f"ACCUSED by its audit: {reason}" for reason in accusations(record)]
+    if record.get("newer"):
+        found.append(str(record["newer"]))
     if (record.get("audit") or {}).get("problem"):
         found.append(str(record["audit"]["problem"]))
     found += [f"unsafe: {reason}" for reason in (unsafe if isinstance(unsafe, list) else ())]
@@ -89,7 +91,7 @@ def warnings(records: Sequence[Record]) -> list[str]:
         audit, ledger = record.get("audit") or {}, record.get("ledger") or {}
         damaged = [record.get("reason")] if record.get("status") == DAMAGED else []
         accused = [f"ACCUSED by its audit: {reason}" for reason in accusations(record)]
-        problems = [*damaged, ledger.get("problem"), *accused, audit.get("problem")]
+        problems = [*damaged, record.get("newer"), ledger.get("problem"), *accused, audit.get("problem")]
         found += [f"{RUN.show(record)}: {problem}" for problem in problems if problem]
     return found
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-WHICH = ("engine", "schemes", "privacy", "secagg", "threats")
+WHICH = ("engine", "schemes", "privacy", "secagg", "threats", "report")
 
 
 def main() -> int:

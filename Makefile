@@ -10,8 +10,9 @@ demo: $(STAMP)
 	$(BIN)/sottovoce sweep experiments/demo.toml --out runs/demo > /dev/null
 	$(BIN)/sottovoce report runs/demo/*/ --html runs/demo.html
 
+# One process a core; the tests of a file stay together, because they share what was computed once.
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

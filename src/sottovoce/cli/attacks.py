@@ -21,7 +21,7 @@ def attacks(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One attack.", show_default=False)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the attacks of the [threat] table, or describe one."""
+    """List the attacks of the \\[threat] table, or describe one."""
     from sottovoce.report.tables import grouped
     from sottovoce.threats.registry import ATTACKS, attack_class
 

@@ -20,7 +20,7 @@ __all__ = ["EXAMPLE", "reproduce"]
 EXAMPLE = 'Example: sottovoce reproduce 5.5 --rows "FL-TOP-DP, FL-STD-DP" --seeds 3'
 
 Name = Annotated[
-    str | None, typer.Argument(metavar="NAME", help="A table or figure, such as 5.5 or fig-6.1.", show_default=False)
+    str | None, typer.Argument(metavar="NAME", help="A table or figure, such as 5.5, 3 or fig-6.1.", show_default=False)
 ]
 Scale = Annotated[
     str, typer.Option("--scale", metavar="SCALE", help="small: minutes; full: as in the papers, hours or days.")

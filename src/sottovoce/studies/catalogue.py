@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 
 from sottovoce.experiment.folder import Record
 from sottovoce.studies import published
+from sottovoce.studies.mechanisms import published as mechanisms
 from sottovoce.studies.published.table import ScaleName, plain_name, unknown
 
 __all__ = ["OUT", "STUDIES", "Study", "all_names", "listing", "study_of"]
@@ -43,7 +44,7 @@ class Study(Protocol):
         ...
 
 
-STUDIES: Final[tuple[Study, ...]] = (published,)
+STUDIES: Final[tuple[Study, ...]] = (published, mechanisms)
 
 
 def all_names() -> list[str]:

@@ -1,0 +1,190 @@
+"""The mechanisms thesis' tables 3 to 11 as `sottovoce reproduce` shows them: printed cells, and ours beside them.
+
+A cell is played as the thesis did (mode "printed"): that takes seconds, so both scales are the same. Cells that were
+played are kept in one file a data set and seed, and are read by all tables that have them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any, Final
+
+from sottovoce.core.errors import DataError, InputError
+from sottovoce.core.validate import in_range, nearest, one_of
+from sottovoce.experiment.folder import Record
+from sottovoce.studies.mechanisms.settings import NOISELESS, Cell, Settings
+from sottovoce.studies.mechanisms.study import read_cells, study_cells
+from sottovoce.studies.mechanisms.tables import TABLES, TableCell, printed_cells
+
+__all__ = ["listing", "names", "reproduce"]
+
+Facts = dict[str, Any]
+Observer = Callable[[str, int, Record], None]
+Key = tuple[str, float | None, int, int]
+
+_SCALES: Final = ("small", "full")
+_NAMES: Final = {"mnist": "MNIST", "cifar10": "CIFAR-10", "base": "no noise"}
+_SETUP: Final = "records and training of the thesis' code (docs/mechanisms.md); no guarantee comes with its noise"
+_DIFFERS: Final = {
+    "mnist": "fresh draws of records, of our own seed",
+    "cifar10": "cifar10 may be the packed subset of 10,000 images; fresh draws of records, of our own seed",
+}
+
+
+def names() -> list[str]:
+    """Return the numbers of the tables."""
+    return [str(table) for table in TABLES]
+
+
+def listing(out: Path | str = "runs/reproduce") -> list[dict[str, Any]]:
+    """Return one entry a table; both scales are the same."""
+    return [_entry(table, Path(out)) for table in TABLES]
+
+
+def reproduce(
+    name: str,
+    *,
+    scale: str = "small",
+    rows: Sequence[str] = (),
+    seeds: int = 1,
+    out: Path | str = "runs/reproduce",
+    workers: int | None = None,
+    observe: Observer = lambda cell, rounds, record: None,
+) -> dict[str, Any]:
+    """Return a table with printed accuracies and ours, played with seeds 1 to `seeds`; `workers` is of no use here."""
+    one_of("scale", scale, _SCALES)
+    in_range("seeds", seeds, low=1, high=1000)
+    table = int(name.rpartition(" ")[2])
+    chosen = _chosen(table, rows)
+    played = {seed: _play(chosen, seed, Path(out), observe) for seed in range(1, seeds + 1)}
+    runs = [
+        {"row": _row(cell), "seed": seed, "folder": str(_file(Path(out), cell.data, seed).parent), **_took(facts, cell)}
+        for seed, facts in played.items()
+        for cell in chosen
+    ]
+    return {
+        **_head(table),
+        "scale": scale,
+        "setup": [_SETUP],
+        "seeds": seeds,
+        "unit": None,
+        "cells": [_line(cell, [facts[cell.data, _key(cell)] for facts in played.values()]) for cell in chosen],
+        "ordering": None,
+        "series": [],
+        "claims": [],
+        "notes": ["accuracy is the mean over ten iterations, as printed; why noise seems to help: docs/mechanisms.md"],
+        "runs": runs,
+    }
+
+
+def _play(cells: Sequence[TableCell], seed: int, out: Path, observe: Observer) -> dict[tuple[str, Key], Facts]:
+    """Return the facts of cells, from the file of their data set and seed or played now and appended to it."""
+    found: dict[tuple[str, Key], Facts] = {}
+    for data in dict.fromkeys(cell.data for cell in cells):
+        have = _known(out, data, seed)
+        settings = Settings(mode="printed", data=data, seed=seed, test_records=1000)
+        for cell in (cell for cell in cells if cell.data == data):
+            if _key(cell) not in have:
+                own = () if cell.epsilon is None else (cell.epsilon,) * cell.clients
+                (facts,) = study_cells(settings, [Cell(cell.mechanism, own, cell.clients, cell.samples)])  # type: ignore[arg-type]
+                _keep(_file(out, data, seed), facts)
+                have[_key(cell)] = facts
+                observe(_row(cell), 1, {"round": 1, "accuracy": facts["accuracy"], "bytes_up": 0, "bytes_down": 0})
+            found[data, _key(cell)] = have[_key(cell)]
+    return found
+
+
+def _known(out: Path, data: str, seed: int) -> dict[Key, Facts]:
+    file = _file(out, data, seed)
+    if not file.exists():
+        return {}
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text[: text.rfind("\n") + 1], encoding="utf-8")  # without a line that was cut off
+    return {(row["mechanism"], row["epsilon"], row["clients"], row["samples"]): row for row in read_cells(file.parent)}
+
+
+def _keep(file: Path, facts: Facts) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(facts) + "\n")
+    except OSError as error:
+        raise DataError(f"{file} cannot be written: {error.strerror}; choose another --out") from None
+
+
+def _file(out: Path, data: str, seed: int) -> Path:
+    return out / "mechanisms" / f"{data}-seed-{seed}" / "cells.jsonl"
+
+
+def _line(cell: TableCell, facts: Sequence[Facts]) -> dict[str, Any]:
+    values = [float(one["accuracy"]) for one in facts]
+    ours = mean(values)
+    return {
+        "row": _row(cell),
+        "column": "accuracy",
+        "printed": cell.printed,
+        "ours": ours,
+        "difference": ours - cell.printed,
+        "spread": stdev(values) if len(values) > 1 else None,
+        "seeds": len(values),
+        "diverged": False,
+        "unit": None,
+        "notes": [_DIFFERS[cell.data]],
+        "note": _DIFFERS[cell.data],
+    }
+
+
+def _chosen(table: int, patterns: Sequence[str]) -> list[TableCell]:
+    """Return the cells whose rows hold one of the words, in any case; all cells if there are no words."""
+    cells = list(printed_cells(table))
+    words = [word.strip().lower() for pattern in patterns for word in pattern.split(",") if word.strip()]
+    for word in words:
+        if not any(word in _row(cell).lower() for cell in cells):
+            guess = nearest(word, [_row(cell).lower() for cell in cells])
+            hint = f"did you mean {guess!r}?" if guess else f"it has rows such as {_row(cells[0])!r}"
+            raise InputError(f"table {table} has no row {word!r}; {hint}")
+    return [cell for cell in cells if not words or any(word in _row(cell).lower() for word in words)]
+
+
+def _row(cell: TableCell) -> str:
+    noise = cell.mechanism.capitalize() if cell.mechanism not in NOISELESS else "no noise"
+    epsilon = "" if cell.epsilon is None else f" {cell.epsilon:g}"
+    return f"{_NAMES[cell.data]} {noise}{epsilon}: {cell.clients} clients of {cell.samples} records"
+
+
+def _key(cell: TableCell) -> Key:
+    return cell.mechanism, cell.epsilon, cell.clients, cell.samples
+
+
+def _took(facts: dict[tuple[str, Key], Facts], cell: TableCell) -> dict[str, Any]:
+    return {"seconds": facts[cell.data, _key(cell)]["seconds"], "refused": None}
+
+
+def _head(table: int) -> dict[str, Any]:
+    cells = printed_cells(table)
+    data = " and ".join(dict.fromkeys(_NAMES[cell.data] for cell in cells))
+    kinds = dict.fromkeys(cell.mechanism for cell in cells if cell.mechanism not in NOISELESS)
+    noise = ", ".join(kind.capitalize() for kind in kinds) or "no noise"
+    return {
+        "name": str(table),
+        "title": f"federated logistic regression, {noise}, on {data}",
+        "source": f"BSc thesis Tab. {table}",
+        "kind": "table",
+    }
+
+
+def _entry(table: int, out: Path) -> dict[str, Any]:
+    cells = printed_cells(table)
+    known = {data: _known(out, data, 1) for data in {cell.data for cell in cells}}
+    done = [known[cell.data][_key(cell)] for cell in cells if _key(cell) in known[cell.data]]
+    spent = sum(facts["seconds"] for facts in done)
+    progress = {
+        "cells": len(cells),
+        "run": len(done),
+        "seconds": spent if len(done) == len(cells) else None,
+        "expected_seconds": spent / len(done) * len(cells) if done else None,
+    }
+    return {**_head(table), **dict.fromkeys(_SCALES, progress)}

@@ -53,8 +53,9 @@ def test_many_runs_become_panels_on_one_scale_and_no_run_is_lost(make_run: Maker
     for drawn in round_figures(runs)[:2]:
         names = [trace.name for panel in drawn.panels for trace in panel.figure.data]
         assert sorted(names) == sorted(run.name for run in runs)
-        assert len({str(panel.figure.layout.xaxis.range) for panel in drawn.panels}) == 1
-        assert len({str(panel.figure.layout.yaxis.range) for panel in drawn.panels}) == 1
+        for axis in ("xaxis", "yaxis"):
+            scales = {panel.figure.layout[axis].range for panel in drawn.panels}
+            assert len(scales) == 1 and None not in scales
         for panel in drawn.panels:
             colors = [trace.line.color for trace in panel.figure.data]
             assert len(set(colors)) == len(colors) and [look[1] for look in panel.legend] == colors

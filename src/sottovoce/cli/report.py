@@ -87,8 +87,9 @@ def _watch(runs: list[Path]) -> None:
     from sottovoce.report.watch import Watch
 
     with Watch(runs) as server:
-        note(f"the report is at {server.address} and follows {len(runs)} run{'s' * (len(runs) > 1)}; Ctrl-C ends it")
         try:
+            whom = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
+            note(f"the report is at {server.address} and follows {whom}; Ctrl-C ends it")
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
             note("no longer followed")

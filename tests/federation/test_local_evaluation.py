@@ -94,7 +94,9 @@ def test_each_client_is_judged_on_its_own_records(kind: str) -> None:
     accuracies = local_accuracies(trainer, params, held_out, binary=False)
 
     for accuracy, shard in zip(accuracies[:-1], held_out, strict=False):
-        right = sum(int(trainer.scores(params, x[None])[0].argmax()) == y for x, y in zip(*shard, strict=True))
+        right = sum(
+            int(trainer.scores(params, x[None])[0].argmax()) == y for x, y in zip(shard.x, shard.y, strict=True)
+        )
         assert accuracy == right / len(shard.y)
     assert np.isnan(accuracies[-1])
 

@@ -194,13 +194,14 @@ def test_the_twin_agrees_with_finite_differences() -> None:
     flat = network.initialise(rng).astype(np.float64)
     shard = records(network, 4, rng)
 
-    gradient = reference_gradient(network, flat, *shard)[1]
+    gradient = reference_gradient(network, flat, shard.x, shard.y)[1]
 
     for coordinate in rng.choice(network.dim, 60, replace=False):
         step = np.zeros(network.dim)
         step[coordinate] = 1e-6
         slope = (
-            reference_gradient(network, flat + step, *shard)[0] - reference_gradient(network, flat - step, *shard)[0]
+            reference_gradient(network, flat + step, shard.x, shard.y)[0]
+            - reference_gradient(network, flat - step, shard.x, shard.y)[0]
         ) / 2e-6
         assert abs(slope - gradient[coordinate]) < 1e-6 * max(1, float(np.abs(gradient).max()))
 
@@ -213,7 +214,7 @@ def test_gradient_and_scores_agree_with_the_twin_for_any_shape(network: Network,
     shard = records(network, count, rng)
     trainer = FastTrainer(network, LocalTraining())
 
-    _, wanted, logits = reference_gradient(network, flat.astype(np.float64), *shard)
+    _, wanted, logits = reference_gradient(network, flat.astype(np.float64), shard.x, shard.y)
 
     assert error(trainer.gradient(flat, shard), wanted) < 1e-5
     scores = trainer.scores(flat, shard.x)
@@ -384,7 +385,7 @@ def test_the_first_of_equal_maxima_gets_the_gradient_and_a_relu_at_zero_gets_non
     found = FastTrainer(network, LocalTraining()).gradient(flat, shard)
 
     assert error(found, TorchTrainer(network, LocalTraining()).gradient(flat, shard)) < 1e-6
-    assert error(found, reference_gradient(network, flat.astype(np.float64), *shard)[1]) < 1e-6
+    assert error(found, reference_gradient(network, flat.astype(np.float64), shard.x, shard.y)[1]) < 1e-6
 
 
 @pytest.mark.parametrize("name", ["cnn", "mlp", "logistic"])

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from sottovoce.core.errors import PrivacyError, RunError
 from sottovoce.core.streams import Seeds
-from sottovoce.federation.aggregate import Direct
+from sottovoce.federation.aggregate import Direct, Total
 from sottovoce.federation.coding import Clear, Coding, Opened, Private, Terms
 from sottovoce.federation.cohort import Cohort
 from sottovoce.federation.engine import Request
 from sottovoce.federation.optimise import ServerStep
-from sottovoce.federation.round import RoundResult, Server, draws_commitment, server_round
+from sottovoce.federation.round import RoundResult, Server, _check_alive, draws_commitment, server_round
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.schemes import make
 from sottovoce.testing.twin import Book
@@ -318,3 +318,11 @@ def test_draws_are_recorded_before_anybody_is_asked_and_tell_nobody() -> None:
     # Twenty clients: without the salt, all 2^20 cohorts could be tried.
     unsalted = {**result.state, "draws_salt": np.zeros(32, np.uint8)}
     assert draws_commitment(unsalted) != draws_commitment(result.state)
+
+
+@pytest.mark.parametrize(("named", "told"), [(True, "client 7: "), (False, "one of them: ")])
+def test_a_round_in_which_everyone_fails_names_a_client_only_if_nothing_is_secret(named: bool, told: str) -> None:
+    total = Total(failures={7: "the update is not finite", 9: "the update is not finite"})
+
+    with pytest.raises(RunError, match=f"no client sent an update; {told}"):
+        _check_alive(1, [7, 9], total, named=named)

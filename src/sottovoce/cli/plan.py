@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -67,6 +68,8 @@ def plan(
             from sottovoce.experiment.scale import at_scale
             from sottovoce.report.solving import scale_section
 
+            if not all(map(math.isfinite, scale)):
+                raise InputError(f"--scale must be two finite numbers, got {scale[0]:g} and {scale[1]:g}")
             told = at_scale(experiment, clients=round(scale[0]), cohort=round(scale[1]))
             sections = [scale_section(told)]
         else:

@@ -100,6 +100,17 @@ def check_devices(experiment: Experiment, scheme: Scheme) -> None:
         Population.of(table.profile, Streams(0))
     except InputError as error:
         raise ValueError(f"[devices] {error}") from None
+    if table.availability == "daily" and not table.failures:
+        raise ValueError(
+            '[devices] availability = "daily" is about devices that are not there, and failures = false means that '
+            "none is lost; remove one of them"
+        )
+    for client in read_latency(table):
+        if client >= experiment.data.clients:
+            raise ValueError(
+                f"[devices] latency names client {client}, but clients are numbered from 0 to "
+                f"{experiment.data.clients - 1}"
+            )
     if table.over_select > 1:
         _check_over_select(experiment, scheme)
 

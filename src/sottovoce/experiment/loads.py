@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sottovoce.devices import Exchange, Work, joules
+from sottovoce.devices import Exchange
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.device_costs import DEFAULT_DEVICES, JUDGED, DeviceCost, Load, device_cost
 from sottovoce.experiment.parts import Parts
@@ -77,8 +77,7 @@ def judged_costs(parts: Parts, costs: Costs, load: Load) -> Judged:
     """
     timing = make_timing(parts, costs)
     if timing is not None:
-        once = joules(timing.clock.population.devices[0], Work(load.once_up, load.once_down))
-        run = timing.expected.joules * load.participations + once
+        run = timing.expected.joules * load.participations + timing.before(load.once_up, load.once_down)
         seconds = load.rounds * max(timing.expected.seconds, timing.clock.rules.round_every)
         told = {
             "joules_per_client": describe_joules(timing.expected.joules),

@@ -59,7 +59,7 @@ def sentence(error: ValidationError, tables: dict[str, type[Table]]) -> str:
         key, field = f"{key}.{step}", inner.model_fields[step]
     value, part = problem["input"], ".".join(str(step) for step in problem["loc"][2:] if isinstance(step, int))
     if problem["type"] in _RANGE_ERRORS:
-        rule = f"be {limits_of(field)}"
+        rule = f"be {limits_of(field) or problem['msg'].removeprefix('Input should be ')}"
     elif problem["type"] == "string_pattern_mismatch":
         rule = f"have only {limits_of(field)}"
     elif problem["type"] == "finite_number":

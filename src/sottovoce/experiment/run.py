@@ -20,6 +20,7 @@ from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.folder import RunFolder
 from sottovoce.experiment.fronts import front_numbers
 from sottovoce.experiment.given import NOTHING, Callbacks, Given
+from sottovoce.experiment.loads import load_of
 from sottovoce.experiment.parts import Parts, gather
 from sottovoce.experiment.protection import protect
 from sottovoce.experiment.ready import Ready, elect, make_ready, start_engine, warming
@@ -154,7 +155,9 @@ def _play(
             folder.save(len(records), state)  # stopped between two checkpoints
         summary = summarise(parts, ready, records, costs, spent=0 if ledger is None else ledger.spent)
         if timing is not None:
-            summary |= timing.summarise(records)
+            load = load_of(ready, costs)
+            share = len(records) / load.rounds * parts.experiment.devices.over_select
+            summary |= timing.summarise(records, load.participations * share, (load.once_up, load.once_down))
         if parts.experiment.client.held_out:
             measured = client_accuracy(parts, evaluator, model_of(state))
             if ready.plan is None:

@@ -133,6 +133,8 @@ def _check_servers(experiment: Experiment, servers: int) -> None:
             else "each server would open the sum of its own clients, which has only their part of the noise"
         )
         raise PrivacyError(f"{key} would void epsilon: {why}; set it to 1")
+    if experiment.devices.profile is not None:
+        raise ValueError(f"{key}: the clock of [devices] profile is for rounds with one server; remove one of them")
     if experiment.aggregation.defence != "none":
         raise ValueError(
             f"{key}: a defence judges the updates of all clients in one place; remove [aggregation] defence"
@@ -148,10 +150,11 @@ def _check_servers(experiment: Experiment, servers: int) -> None:
             f"{key}: every client sees what a server would see, and has its own secrets besides; set [aggregation] "
             "colluders to 1 or more"
         )
-    if servers > 1 and experiment.secure != "none" and experiment.data.clients // servers < 2:
+    cohort = float(experiment.cohort.sample_rate) * experiment.data.clients
+    if servers > 1 and experiment.secure != "none" and cohort / servers < 2:
         raise ValueError(
-            f"{key}: the sum of one client hides nothing, and {experiment.data.clients} clients leave a server with "
-            "one; lower it, or raise [data] clients"
+            f"{key}: the sum of one client hides nothing, and a cohort of {cohort:g} leaves a server with one; "
+            "lower it, or raise [cohort] sample_rate or [data] clients"
         )
     if servers > experiment.data.clients:
         raise ValueError(f"{key} is more than [data] clients = {experiment.data.clients}; lower it")

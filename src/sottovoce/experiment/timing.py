@@ -13,7 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError
-from sottovoce.devices import Clock, Exchange, Expected, Interval, Joules, Population, RoundTime, Rules, expected_round
+from sottovoce.devices import (
+    Clock,
+    Exchange,
+    Expected,
+    Interval,
+    Joules,
+    Population,
+    RoundTime,
+    Rules,
+    Work,
+    expected_round,
+    joules,
+)
 from sottovoce.devices.clock import Gflop
 from sottovoce.devices.remarks import duration
 from sottovoce.experiment.device_table import read_latency
@@ -35,7 +47,6 @@ class Timing:
 
     clock: Clock
     expected: Expected
-    asked: float  # chance that a client is asked in a round
     private: bool
 
     def around(self, engine: Engine) -> Timed:
@@ -51,6 +62,11 @@ class Timing:
         }
         return (self.promised() if self.private else real), real
 
+    def before(self, up: float, down: float) -> Joules:
+        """Return what the set-up costs one client, in the mean over a mix of devices."""
+        each = [joules(device, Work(up, down)) * share for device, share in self.clock.population.pairs]
+        return sum(each[1:], each[0])
+
     def promised(self) -> Record:
         """Return what every round of a private run publishes."""
         return {
@@ -58,15 +74,20 @@ class Timing:
             "joules_per_client": describe_joules(self.expected.joules),
         }
 
-    def summarise(self, records: list[Record]) -> Record:
-        """Return what the summary tells of a whole run."""
+    def summarise(self, records: list[Record], participations: float, once: tuple[float, float]) -> Record:
+        """Return what the summary tells of a whole run; `once` are the bytes up and down before the first round.
+
+        A client takes part as often as expected, `participations` times in all rounds. Rounds begin `round_every`
+        seconds apart, or later.
+        """
         spent = [_read_joules(found) for record in records if (found := record["joules_per_client"]) is not None]
         mean = sum(spent[1:], spent[0]) * (1 / len(spent)) if spent else None
+        apart = self.clock.rules.round_every
         told: Record = {
             "devices": {device.name: share for device, share in self.clock.population.pairs},
-            "seconds_simulated": _digits(sum(record["seconds_simulated"] for record in records)),
+            "seconds_simulated": _digits(sum(max(record["seconds_simulated"], apart) for record in records)),
             "joules_per_client": mean and describe_joules(mean),
-            "joules_per_client_run": mean and describe_joules(mean * (self.asked * len(records))),
+            "joules_per_client_run": mean and describe_joules(mean * participations + self.before(*once)),
         }
         if not self.private:
             causes = [record["dropouts"] for record in records]
@@ -101,8 +122,8 @@ def make_timing(parts: Parts, costs: Costs) -> Timing | None:
     invited = parts.cohort.expected * table.over_select
     expected = expected_round(public, phases, clients=parts.cohort.clients, cohort=invited)
     period = max(table.round_every, expected.seconds)
-    clock = replace(public, gflop=_gflop(parts), period=period, clients=parts.cohort.clients)
-    return Timing(clock, expected, invited / parts.cohort.clients, private)
+    clock = replace(public, period=period, clients=parts.cohort.clients)
+    return Timing(clock, expected, private)
 
 
 def check_memory(parts: Parts) -> None:
@@ -123,10 +144,10 @@ def invite(server: Server, over_select: float) -> Server:
     return replace(server, invited=Cohort(cohort.clients, rate, cohort.sampling, cohort.cap))
 
 
-def describe_joules(joules: Joules) -> Record:
+def describe_joules(spent: Joules) -> Record:
     """Return joules as plain numbers: the total, and its parts."""
-    parts = {name: getattr(joules, name) for name in ("radio_bytes", "radio_sessions", "training")}
-    return {**_interval(joules.total), **{name: _interval(part) for name, part in parts.items()}}
+    parts = {name: getattr(spent, name) for name in ("radio_bytes", "radio_sessions", "training")}
+    return {**_interval(spent.total), **{name: _interval(part) for name, part in parts.items()}}
 
 
 def _read_joules(told: Record) -> Joules:

@@ -148,7 +148,7 @@ def server_round(server: Server, state: State, round_: int) -> Generator[Request
         down += terms.pack()
     total = yield from server.aggregator.collect(round_, cohort, down, terms, lambda: server.spend(round_))
     if not server.goes_on:
-        _check_alive(round_, cohort, total)
+        _check_alive(round_, cohort, total, named=server.plan is None)
     state = {**state, **drawn}
     expected = server.expected(state)
     if total.failures:
@@ -187,12 +187,12 @@ def _moved(
     return {**state, **kept, **decoded}
 
 
-def _check_alive(round_: int, cohort: list[int], total: Total) -> None:
+def _check_alive(round_: int, cohort: list[int], total: Total, *, named: bool) -> None:
     """Raise if every client failed by itself, as when training diverges; clients that left are not failures."""
     failed = {c: reason for c, reason in total.failures.items() if c not in total.left and reason != CONVERGED}
     if cohort and len(failed) == len(cohort):
         client, reason = next(iter(failed.items()))
+        who = f"client {client}" if named else "one of them"
         raise RunError(
-            f"round {round_}: no client sent an update; client {client}: {reason}. "
-            "If training diverged, lower client_lr"
+            f"round {round_}: no client sent an update; {who}: {reason}. If training diverged, lower client_lr"
         )

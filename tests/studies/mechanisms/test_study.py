@@ -10,6 +10,7 @@ import pytest
 
 from sottovoce.core.errors import ConfigError, InputError
 from sottovoce.core.streams import Purpose, Seeds
+from sottovoce.experiment.folder import take_lock
 from sottovoce.studies.mechanisms import read_settings, run_study, study_cells
 from sottovoce.studies.mechanisms.play import make_player, play
 from sottovoce.studies.mechanisms.records import load_records
@@ -242,3 +243,11 @@ def test_too_many_records_or_test_records_are_refused() -> None:
         load_records(tiny(mode="right", samples=[500]))
     with pytest.raises(InputError, match="test_records must be at most 359"):
         load_records(tiny(test_records=400))
+
+
+def test_a_folder_is_written_by_one_process_at_a_time(tmp_path: Path) -> None:
+    settings = Settings(data="digits", mechanisms=["none"], clients=[2], samples=[10], iterations=1)
+    run_study(settings, tmp_path / "out")
+
+    with take_lock(tmp_path / "out", tmp_path / "out"), pytest.raises(InputError, match="written by another process"):
+        run_study(settings, tmp_path / "out", resume=True)

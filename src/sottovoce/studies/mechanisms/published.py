@@ -7,16 +7,16 @@ played are kept in one file a data set and seed, and are read by all tables that
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, Final
 
-from sottovoce.core.errors import DataError, InputError
+from sottovoce.core.errors import InputError
 from sottovoce.core.validate import in_range, nearest, one_of
-from sottovoce.experiment.folder import Record
+from sottovoce.experiment.folder import Record, take_lock
 from sottovoce.studies.mechanisms.settings import NOISELESS, Cell, Settings
-from sottovoce.studies.mechanisms.study import read_cells, study_cells
+from sottovoce.studies.mechanisms.study import study_cells
 from sottovoce.studies.mechanisms.tables import TABLES, TableCell, printed_cells
 
 __all__ = ["listing", "names", "reproduce"]
@@ -84,35 +84,43 @@ def _play(cells: Sequence[TableCell], seed: int, out: Path, observe: Observer) -
     """Return the facts of cells, from the file of their data set and seed or played now and appended to it."""
     found: dict[tuple[str, Key], Facts] = {}
     for data in dict.fromkeys(cell.data for cell in cells):
-        have = _known(out, data, seed)
-        settings = Settings(mode="printed", data=data, seed=seed, test_records=1000)
-        for cell in (cell for cell in cells if cell.data == data):
-            if _key(cell) not in have:
-                own = () if cell.epsilon is None else (cell.epsilon,) * cell.clients
-                (facts,) = study_cells(settings, [Cell(cell.mechanism, own, cell.clients, cell.samples)])  # type: ignore[arg-type]
-                _keep(_file(out, data, seed), facts)
-                have[_key(cell)] = facts
-                observe(_row(cell), 1, {"round": 1, "accuracy": facts["accuracy"], "bytes_up": 0, "bytes_down": 0})
-            found[data, _key(cell)] = have[_key(cell)]
+        file = _file(out, data, seed)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with take_lock(file.parent, file.parent):
+                have = _known(out, data, seed)
+                _write(file, have.values())  # without a line that was cut off
+                for cell in (cell for cell in cells if cell.data == data):
+                    if _key(cell) not in have:
+                        have[_key(cell)] = _played(cell, seed, file, observe)
+                    found[data, _key(cell)] = have[_key(cell)]
+        except OSError as error:
+            raise InputError(f"{file.parent} cannot be written: {error.strerror}; choose another --out") from None
     return found
 
 
+def _played(cell: TableCell, seed: int, file: Path, observe: Observer) -> Facts:
+    settings = Settings(mode="printed", data=cell.data, seed=seed, test_records=1000)
+    own = () if cell.epsilon is None else (cell.epsilon,) * cell.clients
+    (facts,) = study_cells(settings, [Cell(cell.mechanism, own, cell.clients, cell.samples)])  # type: ignore[arg-type]
+    with file.open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps(facts) + "\n")
+    observe(_row(cell), 1, {"round": 1, "accuracy": facts["accuracy"], "bytes_up": 0, "bytes_down": 0})
+    return facts
+
+
 def _known(out: Path, data: str, seed: int) -> dict[Key, Facts]:
+    """Return the cells that were played; a line that was cut off is none."""
     file = _file(out, data, seed)
-    if not file.exists():
-        return {}
-    text = file.read_text(encoding="utf-8")
-    file.write_text(text[: text.rfind("\n") + 1], encoding="utf-8")  # without a line that was cut off
-    return {(row["mechanism"], row["epsilon"], row["clients"], row["samples"]): row for row in read_cells(file.parent)}
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    rows = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+    return {(row["mechanism"], row["epsilon"], row["clients"], row["samples"]): row for row in rows}
 
 
-def _keep(file: Path, facts: Facts) -> None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps(facts) + "\n")
-    except OSError as error:
-        raise DataError(f"{file} cannot be written: {error.strerror}; choose another --out") from None
+def _write(file: Path, rows: Iterable[Facts]) -> None:
+    draft = file.with_name(f".{file.name}.new")
+    draft.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    draft.replace(file)
 
 
 def _file(out: Path, data: str, seed: int) -> Path:

@@ -21,7 +21,7 @@ Mode = Literal["printed", "right"]
 Mechanism = Literal[
     "base", "none", "laplace", "gaussian", "staircase", "staircase-coordinates", "gamma-shares", "radial"
 ]
-Epsilon = Annotated[float, Field(gt=0)]
+Epsilon = Annotated[float, Field(gt=0, le=100)]
 
 NOISELESS: Final = ("base", "none")
 DEFAULT: Final = Path(__file__).with_name("default.toml")
@@ -118,6 +118,9 @@ class Settings(Table):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        for key in ("mechanisms", "epsilons", "clients", "samples"):
+            if not getattr(self, key):
+                raise ValueError(f"[study] {key} must have at least one entry, got []")
         for epsilon in self.epsilons:
             if isinstance(epsilon, list) and set(self.clients) != {len(epsilon)}:
                 raise ValueError(

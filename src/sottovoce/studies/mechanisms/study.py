@@ -18,6 +18,7 @@ from typing import Any
 
 from sottovoce.core.errors import InputError
 from sottovoce.experiment.config import to_toml
+from sottovoce.experiment.folder import take_lock
 from sottovoce.studies.mechanisms.play import Iteration, Player, make_player, play
 from sottovoce.studies.mechanisms.records import Records, load_records
 from sottovoce.studies.mechanisms.settings import NOISELESS, Cell, Settings, read_settings
@@ -49,7 +50,13 @@ def run_study(
 
     With `resume` the cells that the folder has are not played again.
     """
-    found = _open(settings, out, resume=resume)
+    _open(settings, out, resume=resume)
+    with take_lock(out, out):
+        return _run(settings, out, tell)
+
+
+def _run(settings: Settings, out: Path, tell: Tell) -> list[Facts]:
+    found = _kept(out)
     have = {_key(facts) for facts in found}
     cells = [cell for cell in settings.cells() if _key_of(cell) not in have]
     if cells:
@@ -117,8 +124,16 @@ def _iteration_facts(iteration: Iteration) -> Facts:
     }
 
 
-def _open(settings: Settings, out: Path, *, resume: bool) -> list[Facts]:
-    """Make the folder, or return the cells of one that is to be gone on with."""
+def _kept(out: Path) -> list[Facts]:
+    """Return the cells that a folder holds, and cut off a line that was not finished."""
+    text = (out / "cells.jsonl").read_text(encoding="utf-8") if (out / "cells.jsonl").exists() else ""
+    whole = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    _write(out / "cells.jsonl", "".join(whole))
+    return [json.loads(line) for line in whole]
+
+
+def _open(settings: Settings, out: Path, *, resume: bool) -> None:
+    """Make the folder, or see that one that is to be gone on with was started with these settings."""
     tables = {"study": settings.model_dump(mode="json")}
     if (out / "config.toml").exists():
         if not resume:
@@ -126,10 +141,7 @@ def _open(settings: Settings, out: Path, *, resume: bool) -> list[Facts]:
         # Parsed, so that keys which did not exist when the study was started have their defaults.
         if read_settings(out / "config.toml") != settings:
             raise InputError(f"{out} was started with other settings; resume with the same, or choose another --out")
-        text = (out / "cells.jsonl").read_text(encoding="utf-8") if (out / "cells.jsonl").exists() else ""
-        whole = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
-        _write(out / "cells.jsonl", "".join(whole))  # without a line that was cut off
-        return [json.loads(line) for line in whole]
+        return
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"output folder {out} is not empty and holds no study; choose another with --out")
     packages = ("sottovoce", "numpy", "scipy", "numba", "dp-accounting")
@@ -146,7 +158,6 @@ def _open(settings: Settings, out: Path, *, resume: bool) -> list[Facts]:
         _write(out / "config.toml", to_toml(tables))
     except OSError as error:
         raise InputError(f"output folder {out} cannot be written: {error.strerror}; choose another --out") from None
-    return []
 
 
 def _write(path: Path, text: str) -> None:

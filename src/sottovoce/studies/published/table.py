@@ -123,6 +123,8 @@ class Published(_Strict):
         asked = {pattern.strip().lower() for pattern in patterns}
         words = [word.strip() for pattern in asked - whole for word in pattern.split(",")]
         wanted = sorted({word for word in words if word})
+        if patterns and not wanted and not asked & whole:
+            raise InputError(f"--rows names no row; table {self.name} has: {', '.join(row.name for row in self.rows)}")
         if not wanted and not asked & whole:
             return self.rows
         for word in wanted:

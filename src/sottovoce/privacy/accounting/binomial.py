@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 __all__ = ["upper_quantile"]
 
 
+@cache
 def upper_quantile(tail: float, trials: int, probability: float) -> int:
     """Return the smallest m with P[Binomial(trials, probability) > m] <= tail.
 

@@ -11,11 +11,11 @@ import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
 from sottovoce.core.streams import Purpose, Streams
-from sottovoce.federation.engine import Engine, Enrolment, Reply, Request
+from sottovoce.federation.around import Around
+from sottovoce.federation.engine import Reply, Request
 from sottovoce.federation.vote import VOTE
 
 __all__ = ["Choice", "Malicious"]
@@ -57,17 +57,12 @@ def _always(choice: Choice, world: Streams) -> frozenset[int]:
 
 
 @dataclass
-class Malicious:
+class Malicious(Around):
     """An engine that tells its workers, in each request, which clients of the round are malicious."""
 
-    engine: Engine
     choice: Choice
     streams: Streams  # the world's
     _round: frozenset[int] = field(default=frozenset(), init=False)  # of the round that was opened last
-
-    def enrol(self, enrolment: Enrolment) -> None:
-        """Send every client the set-up message."""
-        self.engine.enrol(enrolment)
 
     def send(self, request: Request) -> Reply:
         """Deliver a request; an opening shows who is in the cohort, and so who of it is malicious."""
@@ -76,16 +71,3 @@ class Malicious:
         # Malicious clients come first, so that few workers act for them and compute what they compute together.
         payloads = dict(sorted(request.payloads.items(), key=lambda item: item[0] not in self._round))
         return self.engine.send(request._replace(malicious=self._round, payloads=payloads))
-
-    def close(self) -> None:
-        """Close the engine."""
-        self.engine.close()
-
-    def __enter__(self) -> Self:
-        self.engine.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.engine.__exit__(kind, error, trace)

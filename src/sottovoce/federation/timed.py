@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
 
 from sottovoce.devices import Clock, RoundClock, RoundTime
-from sottovoce.federation.engine import Engine, Enrolment, Reply, Request
+from sottovoce.federation.around import Around
+from sottovoce.federation.engine import Reply, Request
 
 __all__ = ["Timed"]
 
 
 @dataclass
-class Timed:
+class Timed(Around):
     """An engine on the clients' own devices; the host's clock has no part in it."""
 
-    engine: Engine
     clock: Clock
     _round: int = field(default=-1, init=False)
     _playing: RoundClock | None = field(default=None, init=False)
-
-    def enrol(self, enrolment: Enrolment) -> None:
-        """Send every client the set-up message; it takes no simulated time."""
-        self.engine.enrol(enrolment)
 
     def send(self, request: Request) -> Reply:
         """Deliver a request; who cannot answer in time does not, but has heard a round's opening."""
@@ -48,16 +42,3 @@ class Timed:
         if self._playing is None or self._round != round_:
             return RoundTime(0.0, None, {})
         return self._playing.end()
-
-    def close(self) -> None:
-        """Close the engine."""
-        self.engine.close()
-
-    def __enter__(self) -> Self:
-        self.engine.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.engine.__exit__(kind, error, trace)

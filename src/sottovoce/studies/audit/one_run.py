@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +13,8 @@ from sottovoce.core.errors import InputError
 from sottovoce.core.streams import Seeds
 from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.ready import Ready, elect
-from sottovoce.federation.engine import Engine, Enrolment, Reply, Request, drive
+from sottovoce.federation.around import Around
+from sottovoce.federation.engine import Engine, Reply, Request, drive
 from sottovoce.federation.leaving import Leaving
 from sottovoce.federation.local import LocalEngine
 from sottovoce.federation.round import server_round
@@ -31,34 +30,16 @@ Start = Callable[[Parts, Canaries], AbstractContextManager[Engine]]
 Told = Callable[[int, int], None]
 
 
-@dataclass(frozen=True)
-class Marked:
+@dataclass
+class Marked(Around):
     """An engine some of whose clients are canaries."""
 
-    engine: Engine
     canaries: frozenset[int]
-
-    def enrol(self, enrolment: Enrolment) -> None:
-        """Send every client the set-up message."""
-        self.engine.enrol(enrolment)
 
     def send(self, request: Request) -> Reply:
         """Deliver a request; the canaries of it behave as such, but not in a vote before round 1."""
         marked = self.canaries.intersection(request.payloads) if request.round else frozenset()
         return self.engine.send(request._replace(malicious=marked))
-
-    def close(self) -> None:
-        """Close the engine."""
-        self.engine.close()
-
-    def __enter__(self) -> Self:
-        self.engine.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.engine.__exit__(kind, error, trace)
 
 
 class _Account:

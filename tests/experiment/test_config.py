@@ -145,7 +145,7 @@ def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
         load(tmp_path / "binary.toml")
 
 
-@pytest.mark.parametrize("entry", [[7, 1, "mask"], [-1, 1, "mask"], [1, -1, "mask"]])
+@pytest.mark.parametrize("entry", [[7, 1, "mask"], [-1, 1, "mask"], [1, -1, "mask"], [1, 100, "mask"]])
 def test_a_client_that_could_never_leave_is_said(entry: list[Any]) -> None:
     with pytest.raises(InputError, match=r"\[devices\] leave .* never happens: rounds are 1 to 6"):
         parse({"experiment": {"rounds": 6}, "devices": {"leave": [entry]}})

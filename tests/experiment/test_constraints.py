@@ -47,7 +47,8 @@ def test_the_strictest_of_two_limits_counts() -> None:
         ("epsilon<=1kB", "'kB' .* is no unit of epsilon; it has none"),
         ("up<=many", "cannot read 'up<=many'; write a limit such as up<=4kB"),
         ("up<=1.2.3kB", "'1.2.3' in .* is no number"),
-        ("up<=0", "must be above 0"),
+        ("up<=0", "must be finite and above 0"),
+        ("up<=1e400B", "must be finite and above 0"),
         ("<=3", "no limit"),
     ],
 )

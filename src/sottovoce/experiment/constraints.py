@@ -12,6 +12,7 @@ rounds           of the run
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -96,8 +97,8 @@ def _parse(part: str) -> Constraint:
         limit = float(match[3]) * units.get(match[4], 1.0)
     except ValueError:
         raise InputError(f"--solve: {match[3]!r} in {shown!r} is no number") from None
-    if limit <= 0:
-        raise InputError(f"--solve: the limit in {shown!r} must be above 0")
+    if not 0 < limit < math.inf:
+        raise InputError(f"--solve: the limit in {shown!r} must be finite and above 0")
     return Constraint(name, limit, shown)
 
 

@@ -146,10 +146,11 @@ def make_dropout(experiment: Experiment) -> Dropout:
     except (ValueError, TypeError):
         raise ValueError(f"[devices] leave wants [round, client, phase] triples, got {table.leave}") from None
     for round_, client, phase in leave:
-        if not 0 <= round_ <= experiment.experiment.rounds or client < 0:
+        if not 0 <= round_ <= experiment.experiment.rounds or not 0 <= client < experiment.data.clients:
             raise ValueError(
                 f"[devices] leave [{round_}, {client}, {phase!r}] never happens: rounds are 1 to "
-                f"{experiment.experiment.rounds} (0 is the vote), and clients are numbered from 0"
+                f"{experiment.experiment.rounds} (0 is the vote), and clients are numbered from 0 to "
+                f"{experiment.data.clients - 1}"
             )
     return Dropout(chances, leave)
 

@@ -211,3 +211,10 @@ def test_the_order_of_rows_counts_pairs_that_differ_in_print(tiny: Path) -> None
     assert close["pairs"] == 0
     lost = ordering(table, [line("FL-SIGN", 0.2, 0.5), line("FL-STD-DP", None, 0.9, diverged=True)])
     assert lost["agree"] == 1, "a run that does not converge is the last, whatever its best round was"
+
+
+def test_a_folder_that_cannot_be_made_is_bad_input(tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(InputError, match=r"cannot be written: .*; choose another --out"):
+        reproduce("1.1", rows=["FL-SIGN"], out=tmp_path / "file")

@@ -50,6 +50,10 @@ class Cells:
     def play(self, experiment: Experiment, observe: Play = lambda experiment, record: None) -> Outcome:
         """Run a cell, go on with it or read it; what refuses it (the accountant, missing data) is its reason."""
         folder = self.folder(experiment)
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{self.out} cannot be written: {error.strerror}; choose another --out") from None
         done = (folder / "summary.json").exists()
         began = time.perf_counter()
         try:

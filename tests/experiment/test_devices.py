@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sottovoce.core.errors import ConfigError, InputError, PrivacyError
+from sottovoce.core.errors import ConfigError, InputError, PrivacyError, RunError
 from sottovoce.experiment.config import Experiment, parse
 from sottovoce.experiment.folder import read_operator, read_rounds, read_summary
 from sottovoce.experiment.parts import gather
@@ -259,3 +259,21 @@ def test_a_private_round_does_not_depend_on_how_many_records_a_client_has() -> N
 def test_what_the_clock_cannot_play_is_refused(tables: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse({"data": {"clients": 100}} | tables)
+
+
+def test_a_plan_and_a_run_tell_the_same_seconds_and_joules_of_all_rounds() -> None:
+    timing = timing_of(on(private=True, round_every=1000.0))
+    records = [{**timing.promised(), "round": round_} for round_ in (1, 2, 3)]
+    told = timing.summarise(records, 1.5, (0.0, 50_000.0))
+
+    assert told["seconds_simulated"] == 3000, "rounds begin so far apart"
+    spent = timing.expected.joules * 1.5 + timing.before(0.0, 50_000.0)
+    assert told["joules_per_client_run"]["default"] == pytest.approx(spent.total.default, rel=1e-4)
+    assert spent.total.default > 1.5 * timing.expected.joules.total.default + 2
+
+
+def test_a_private_run_in_which_everyone_fails_names_nobody(tmp_path: Path) -> None:
+    diverging = small(engine=ONE, privacy=PRIVATE, model={"name": "mlp"}, client={"client_lr": 1e30})
+
+    with pytest.raises(RunError, match="no client sent an update; one of them: "):
+        run(diverging, tmp_path / "run")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from tests.mutants import (
     audit,
     defences,
+    deployed,
     devices,
     federation,
     fronts,
@@ -30,6 +31,7 @@ __all__ = ["MUTANTS"]
 MUTANTS = (
     *audit.MUTANTS,
     *defences.MUTANTS,
+    *deployed.MUTANTS,
     *devices.MUTANTS,
     *federation.MUTANTS,
     *fronts.MUTANTS,

@@ -1,4 +1,4 @@
-"""Derive every random number of a simulation from its seed, an owner, a purpose and a path.
+"""Name every random number by its owner, a purpose and a path; seeds make them in a simulation, a cipher elsewhere.
 
 Who owns a stream decides who may know it. The *public* streams give what server and clients share (w_0, coordinate
 sets), and their seed travels in the set-up. The *server's* give cohorts, made-up noise and session ids. Each *client's*
@@ -9,20 +9,27 @@ another.
 
 Two streams with different names are independent, and a stream does not depend on what was drawn before from any
 other: a client's batches are the same whichever worker trains it, and a resumed round repeats the lost one exactly.
+
+In a deployment (`Secrets`) nobody may know or repeat what a party keeps to itself: the server's and the clients'
+streams come from a key that the operating system drew for this process. Only what is public follows from the seed.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 from enum import IntEnum, unique
+from typing import NoReturn, Protocol
 
 import numpy as np
 from numpy.random import Generator, SeedSequence
 
+from sottovoce.core import cipher
+from sottovoce.core.errors import PrivacyError
 from sottovoce.core.validate import in_range
 
-__all__ = ["Purpose", "Seeds", "Streams"]
+__all__ = ["Named", "Owners", "Purpose", "SecretStreams", "Secrets", "Seeds", "Streams"]
 
 
 @unique
@@ -44,6 +51,51 @@ class Purpose(IntEnum):
     SETUP = 13  # anything else the set-up draws
     ATTACK = 14  # who is malicious, and what malicious clients draw
     DEVICE = 15  # which device a client has, how fast it is, and when it fails
+
+
+class Named(Protocol):
+    """All named streams of one owner."""
+
+    def get(self, purpose: Purpose, *path: int) -> Generator:
+        """Return a fresh generator for a name; asked twice, it starts anew."""
+        ...
+
+    def key(self, purpose: Purpose, *path: int, size: int = 32) -> bytes:
+        """Return `size` bytes for a name."""
+        ...
+
+
+class Owners(Protocol):
+    """The owners of randomness in a federation, each with its streams."""
+
+    @property
+    def seed(self) -> int:
+        """Return the experiment's seed, which what is public follows from."""
+        ...
+
+    @property
+    def public(self) -> Streams:
+        """Return the streams that every party knows."""
+        ...
+
+    @property
+    def world(self) -> Streams:
+        """Return the streams of what happens to the parties in a simulation."""
+        ...
+
+    @property
+    def adversary(self) -> Streams:
+        """Return the streams that simulated malicious clients share."""
+        ...
+
+    @property
+    def server(self) -> Named:
+        """Return the server's streams."""
+        ...
+
+    def client(self, client: int) -> Named:
+        """Return one client's own streams."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -116,3 +168,76 @@ class Seeds:
     def _owned(self, owner: str, size: int = 32) -> Streams:
         digest = hashlib.sha256(f"sottovoce streams of {self.seed}: {owner}".encode()).digest()
         return Streams(int.from_bytes(digest[:size], "little"))
+
+
+@dataclass(frozen=True, eq=False)
+class Secrets:
+    """The streams of one process of a deployed federation: what its party keeps to itself comes from a secret key.
+
+    Guarantee: the key is 32 bytes of the operating system's entropy, drawn when the object is made; it is never pickled
+    or copied, does not show in a repr, and a forked process cannot use it. Names give independent streams: the key of
+    each is HKDF-SHA256 of the process's key, the owner, the purpose and the path.
+
+    >>> Secrets(7).server.key(Purpose.MASK, 1) == Secrets(7).server.key(Purpose.MASK, 1)
+    False
+    >>> Secrets(7).public == Seeds(7).public
+    True
+    """
+
+    seed: int
+    _key: bytes = field(init=False, repr=False, default_factory=lambda: os.urandom(cipher.KEY_SIZE))
+    _process: int = field(init=False, repr=False, default_factory=os.getpid)
+
+    @property
+    def public(self) -> Streams:
+        """Return the streams that every party knows."""
+        return Seeds(self.seed).public
+
+    @property
+    def world(self) -> Streams:
+        """Return the streams of a simulated world, from the seed: nothing of a deployment may depend on them."""
+        return Seeds(self.seed).world
+
+    @property
+    def adversary(self) -> Streams:
+        """Return the streams of simulated malicious clients, from the seed: a deployment simulates none."""
+        return Seeds(self.seed).adversary
+
+    @property
+    def server(self) -> SecretStreams:
+        """Return the server's streams."""
+        return self._owned("server")
+
+    def client(self, client: int) -> SecretStreams:
+        """Return the streams of the client that this process acts for."""
+        return self._owned(f"client {client}")
+
+    def _owned(self, owner: str) -> SecretStreams:
+        if os.getpid() != self._process:
+            raise PrivacyError("a forked process would repeat its parent's random numbers; give it Secrets of its own")
+        return SecretStreams(cipher.derive(self._key, salt=b"sottovoce secrets", info=owner.encode()))
+
+    def __reduce__(self) -> NoReturn:
+        raise PrivacyError("the secrets of a process are never copied, written or sent")
+
+
+@dataclass(frozen=True, eq=False)
+class SecretStreams:
+    """All named streams of one secret key; generators and keys of one name are independent of each other too."""
+
+    _key: bytes = field(repr=False)
+
+    def get(self, purpose: Purpose, *path: int) -> Generator:
+        """Return a fresh generator for a name, with bits from AES-256-CTR; asked twice, it starts anew."""
+        return cipher.generator(self._derived("generator", cipher.KEY_SIZE, purpose, path))
+
+    def key(self, purpose: Purpose, *path: int, size: int = 32) -> bytes:
+        """Return `size` bytes for a name."""
+        return self._derived("key", size, purpose, path)
+
+    def _derived(self, use: str, size: int, purpose: Purpose, path: tuple[int, ...]) -> bytes:
+        info = f"{use} of {size} bytes: {purpose:d} {path}"
+        return cipher.derive(self._key, salt=b"sottovoce streams", info=info.encode(), size=size)
+
+    def __reduce__(self) -> NoReturn:
+        raise PrivacyError("the secrets of a process are never copied, written or sent")

@@ -14,9 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from sottovoce.core.cipher import KEY_SIZE, derive
 from sottovoce.core.errors import InputError, SecAggError
 
 __all__ = [
@@ -38,7 +37,7 @@ __all__ = [
     "verifying_key",
 ]
 
-KEY: Final = 32
+KEY: Final = KEY_SIZE
 SIGNATURE: Final = 64
 TAG: Final = 16
 NONCE: Final = 12
@@ -108,11 +107,6 @@ def usable(public: bytes) -> bool:
     except SecAggError:
         return False
     return True
-
-
-def derive(secret: bytes, *, salt: bytes, info: bytes) -> bytes:
-    """Return a key by HKDF-SHA256; every use has its own `info`."""
-    return HKDF(algorithm=SHA256(), length=KEY, salt=salt, info=info).derive(secret)
 
 
 def encrypt(key: bytes, plain: bytes, info: bytes, nonce: bytes) -> bytes:

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
+from sottovoce.core.cipher import KEY_SIZE, keystream
 from sottovoce.core.errors import InputError
 
 __all__ = ["Bits", "Randomness"]
 
-KEY_SIZE: Final = 32
 _ZEROS: Final = bytes(1 << 18)
 
 
@@ -56,7 +55,7 @@ class Bits:
     """Uniform 64-bit words, read off one AES-256-CTR stream."""
 
     def __init__(self, key: bytes) -> None:
-        self._cipher = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+        self._cipher = keystream(key)
 
     def take(self, count: int) -> NDArray[np.uint64]:
         """Return the next `count` words."""

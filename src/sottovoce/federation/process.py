@@ -7,51 +7,40 @@ The engine starts `python -m sottovoce.federation.process`, not a multiprocessin
 from __future__ import annotations
 
 import sys
-import traceback
-from collections.abc import Generator
 from multiprocessing.connection import Connection
-from typing import Any
 
-from sottovoce.core.errors import SottovoceError
-from sottovoce.federation.shared import view
-from sottovoce.federation.worker import Worker
+from sottovoce.federation.calls import perform
+from sottovoce.federation.shared import Place, view
+from sottovoce.federation.worker import Blueprint, Worker
 
 __all__ = ["main", "serve"]
 
 
+class _Process:
+    """What a worker process is before it has a worker: able to start one."""
+
+    worker: Worker | None = None
+
+    def start(self, blueprint: Blueprint, descriptor: int, places: dict[str, Place]) -> None:
+        """Map the shared records and make the worker."""
+        self.worker = Worker(blueprint, view(descriptor, places))
+
+
 def serve(connection: Connection) -> None:
     """Answer calls until the pipe ends."""
-    actor: Worker | None = None
+    process = _Process()
     while True:
         try:
-            name, arguments = connection.recv()
+            call = connection.recv()
         except (EOFError, OSError):
             return
-        try:
-            if name == "start":
-                blueprint, descriptor, places = arguments
-                actor = Worker(blueprint, view(descriptor, places))
-                answer: tuple[str, Any] = ("done", None)
-            else:
-                result = getattr(actor, name)(*arguments)
-                answer = ("done", _stream(connection, result) if isinstance(result, Generator) else result)
-        except SottovoceError as error:
-            answer = ("refused", (type(error), str(error)))
-        except Exception:
-            answer = ("broken", traceback.format_exc())
-        try:
-            connection.send(answer)
-        except (BrokenPipeError, ConnectionResetError):
-            return
-
-
-def _stream(connection: Connection, parts: Generator[Any, None, Any]) -> Any:
-    """Send each part as it comes and return the last: who sums or stores them need not hold them all."""
-    while True:
-        try:
-            connection.send(("part", next(parts)))
-        except StopIteration as stop:
-            return stop.value
+        actor = process if call[0] == "start" else process.worker
+        for outcome in perform(actor, call):
+            try:
+                connection.send(outcome)
+            except (BrokenPipeError, ConnectionResetError):
+                return
+            del outcome  # it may be as long as the model, and the next is about to be made
 
 
 def main() -> None:

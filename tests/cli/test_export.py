@@ -72,7 +72,8 @@ def test_onnx_without_its_packages_names_the_extra(
 
     assert outcome.code == 2
     assert outcome.err == (
-        "error: --to onnx needs the package onnx and onnxscript; install it with: pip install 'sottovoce[onnx]'\n"
+        "error: --to onnx needs onnx and onnxscript and torch, not installed here; "
+        "install with: pip install 'sottovoce[onnx]'\n"
     )
     assert not list(here.glob("*.onnx"))
 

@@ -10,7 +10,7 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +245,14 @@ def _given_up(parts: Parts, records: list[Record]) -> bool:
     return most > 0 and len(measured) >= most and all("diverged" in record for record in measured[-most:])
 
 
+def _version(package: str) -> str | None:
+    """Return the version of a package that is installed; None for one that is not, as torch may be."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
 def _environment(parts: Parts, given: Given) -> dict[str, Any]:
     """Return what the run runs on; which trainer the workers take is logged too."""
     packages = ("sottovoce", "numpy", "scipy", "numba", "torch", "scikit-learn", "dp-accounting", "cryptography")
@@ -256,7 +264,7 @@ def _environment(parts: Parts, given: Given) -> dict[str, Any]:
         "system": platform.system(),
         "machine": platform.machine(),
         "cores": cores(),
-        "packages": {name: version(name) for name in packages},
+        "packages": {name: _version(name) for name in packages},
         "trainer": choice.trainer,
         "trainer_reason": choice.reason,
         **({"given": given.names} if given.names else {}),

@@ -10,6 +10,7 @@ from sottovoce.models import fast
 from sottovoce.models.base import Model
 from sottovoce.models.network import Network
 from sottovoce.models.trainer import LocalTraining, Trainer
+from sottovoce.models.with_torch import needs_torch
 
 __all__ = ["Choice", "Kind", "choose_trainer", "make_trainer"]
 
@@ -29,8 +30,16 @@ class Choice(NamedTuple):
 def choose_trainer(network: Model, training: LocalTraining, kind: Kind = "auto", device: str = "cpu") -> Choice:
     """Tell which trainer `make_trainer` returns for the same arguments, without making it.
 
-    "auto" takes the fast one when it knows every layer and option, and torch otherwise.
+    "auto" takes the fast one when it knows every layer and option, and torch otherwise. Refuse where torch is taken and
+    not installed: a run should not begin that nobody can train.
     """
+    choice = _choose(network, training, kind, device)
+    if choice.trainer == "torch":
+        needs_torch(f"trainer 'torch' ({choice.reason})")
+    return choice
+
+
+def _choose(network: Model, training: LocalTraining, kind: Kind, device: str) -> Choice:
     one_of("trainer", kind, ("auto", "torch", "fast"))
     network = _ran(network.trained)
     if kind == "fast" and device != "cpu":

@@ -24,13 +24,14 @@ from sottovoce.core.vectors import Vector
 from sottovoce.models.base import Model
 from sottovoce.models.fronts import Front
 from sottovoce.models.network import Network
+from sottovoce.models.with_torch import needs_torch
 
 __all__ = ["FORMS", "SUFFIX", "architecture", "export"]
 
 SUFFIX: Final = {"torch": ".pt2", "onnx": ".onnx", "npz": ".npz"}
 FORMS: Final = tuple(SUFFIX)
 VERSION: Final = 1
-_ONNX: Final = ("onnx", "onnxscript")
+_ONNX: Final = ("onnx", "onnxscript", "torch")
 
 
 def export(network: Model, params: Vector, form: str, path: Path, facts: Mapping[str, Any]) -> None:
@@ -99,6 +100,7 @@ def architecture(network: Network) -> dict[str, Any]:
 
 
 def _torch(network: Network, params: Vector, path: Path, told: str, dtype: str) -> None:
+    needs_torch("--to torch")
     # Torch takes seconds to import, and the other rooms may not.
     from sottovoce.models.torch_export import traced
 
@@ -109,7 +111,7 @@ def _onnx(network: Network, params: Vector, path: Path, told: str, dtype: str) -
     lacking = [name for name in _ONNX if importlib.util.find_spec(name) is None]
     if lacking:
         raise InputError(
-            f"--to onnx needs the package {' and '.join(lacking)}; install it with: pip install 'sottovoce[onnx]'"
+            f"--to onnx needs {' and '.join(lacking)}, not installed here; install with: pip install 'sottovoce[onnx]'"
         )
     from sottovoce.models.torch_export import traced
 

@@ -20,6 +20,7 @@ from sottovoce.experiment.ready import Ready
 from sottovoce.experiment.tables import InferenceTable
 from sottovoce.federation.coding import Terms
 from sottovoce.models import Shard, make_trainer
+from sottovoce.models.with_torch import needs_torch
 from sottovoce.studies.setting import prepare, public_of
 from sottovoce.threats.ssim import WINDOW, ssim
 
@@ -48,6 +49,7 @@ def infer_images(experiment: Experiment, given: Given = NOTHING, tell: Tell = la
     """
     began = time.perf_counter()
     table = experiment.inference or InferenceTable()
+    needs_torch("rebuilding images from an update")
     ready = prepare(experiment, given)
     parts = ready.protection.parts
     clients = round(parts.cohort.expected) if table.sees == "sum" else 1

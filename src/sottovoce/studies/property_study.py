@@ -20,6 +20,7 @@ from sottovoce.experiment.given import NOTHING, Given
 from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.tables import InferenceTable
 from sottovoce.models import Shard, Trainer, evaluate, make_trainer
+from sottovoce.models.with_torch import needs_torch
 from sottovoce.studies.insider import INSIDER, Update, watch
 from sottovoce.studies.property_attack import Attack, Records, check_step
 from sottovoce.studies.setting import prepare, public_of
@@ -93,6 +94,7 @@ def _updates(parts: Parts, trainer: Trainer, records: Records, size: int, weight
     streams = parts.seeds.client(INSIDER)
     active = None
     if weight:
+        needs_torch(f"[inference] active = {weight:g}, an attacker that trains on the property too,")
         from sottovoce.models.multitask import MultiTask  # it imports torch
 
         active = MultiTask(parts.network, parts.training(), weight)

@@ -97,7 +97,7 @@ def test_terms_that_are_not_the_configurations_are_refused_before_a_key_is_made(
     secure = aggregator.secure if isinstance(aggregator, Standing) else aggregator
     cohort = lie.get("cohort", list(range(9)))
     policy = replace(secure.policy, **{name: value for name, value in lie.items() if name != "cohort"})
-    liar = Secure(secure.coding, policy, secure.registry)
+    liar = Secure(secure.coding, policy, secure.keys, secure.streams)
     down = b"" if life == "session" else b"down"
     payload = announce(liar.session(1, cohort, downlink_hash(down) if down else b""), down)
     phase = "enrol" if life == "session" else "advertise"

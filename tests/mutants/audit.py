@@ -46,8 +46,8 @@ MUTANTS = (
         "a client's noise cancels between two rounds",
         (
             "federation/coding.py",
-            "self.seeds.client(client).key(Purpose.NOISE, round_))",
-            "self.seeds.client(client).key(Purpose.NOISE))",
+            "self._randomness(self.seeds.client(client), round_)",
+            "self._randomness(self.seeds.client(client), 0)",
         ),
         tests=ACCUSED,
     ),

@@ -7,6 +7,7 @@ from tests.mutants.mutant import of
 __all__ = ["MUTANTS"]
 
 CIPHER = "tests/core/test_cipher.py"
+CREDENTIALS = "tests/federation/test_credentials.py"
 
 MUTANTS = (
     of(
@@ -58,5 +59,23 @@ class SecretStreams""",
         "half of each word is no cipher's",
         ("core/cipher.py", "repeat(11)", "repeat(43)"),
         tests=CIPHER,
+    ),
+    of(
+        "deployed-noise-of-the-seed",
+        "whoever knows the experiment's file takes the noise off",
+        ("federation/coding.py", "if self.plan.request.deployment:", "if False:"),
+        tests=CREDENTIALS,
+    ),
+    of(
+        "device-secrets-of-the-stream",
+        "a device that is restored masks with the secrets of its last life",
+        ("federation/client.py", "if own is None:", "if own is None or True:"),
+        tests=CREDENTIALS,
+    ),
+    of(
+        "session-ids-of-the-registry",
+        "all runs of one seed have the same session ids",
+        ("federation/secure.py", "self.streams.key(Purpose.MASK, round_, size=16)", "bytes(16)"),
+        tests=CREDENTIALS,
     ),
 )

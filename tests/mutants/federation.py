@@ -14,8 +14,8 @@ MUTANTS = (
         "what the server makes up is known to a client, and adds to its share",
         (
             "federation/coding.py",
-            "self.seeds.server.key(Purpose.NOISE, round_))",
-            "self.seeds.client(0).key(Purpose.NOISE, round_))",
+            "self._randomness(self.seeds.server, round_)",
+            "self._randomness(self.seeds.client(0), round_)",
         ),
         tests=NOISE_KEYS,
     ),
@@ -24,8 +24,8 @@ MUTANTS = (
         "what the server makes up cancels between two rounds",
         (
             "federation/coding.py",
-            "self.seeds.server.key(Purpose.NOISE, round_))",
-            "self.seeds.server.key(Purpose.NOISE))",
+            "self._randomness(self.seeds.server, round_)",
+            "self._randomness(self.seeds.server, 0)",
         ),
         tests=NOISE_KEYS,
     ),
@@ -33,8 +33,8 @@ MUTANTS = (
         "one-signing-key-for-all",
         "each client signs for the others",
         ("federation/secure.py", "signing_key(seeds.client(client))", "signing_key(seeds.client(0))"),
-        ("federation/masking.py", "import Purpose, Streams", "import Purpose, Seeds, Streams"),
-        ("federation/masking.py", "key = signing_key(streams)", "key = signing_key(Seeds(1).client(0))"),
+        ("federation/client.py", "import Named, Purpose, Streams", "import Named, Purpose, Seeds, Streams"),
+        ("federation/client.py", "signing_key(self.streams)", "signing_key(Seeds(1).client(0))"),
         tests=NOISE_KEYS,
     ),
     of(

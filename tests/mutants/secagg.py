@@ -191,7 +191,7 @@ MUTANTS = (
     of(
         "keys-from-public-words",
         "masks and seals follow from what everyone knows",
-        ("secagg/primitives.py", ".derive(secret)", ".derive(b'')"),
+        ("core/cipher.py", ".derive(secret)", ".derive(b'')"),
         tests=SECRETS,
     ),
     of(

@@ -5,7 +5,7 @@ Nothing is computed or written here, and nobody is asked.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError, PrivacyError
-from sottovoce.core.streams import Purpose, Seeds, Streams
+from sottovoce.core.streams import Owners, Purpose, Seeds, Streams
 from sottovoce.core.vectors import Vector
 from sottovoce.data import (
     WEIGHTED,
@@ -55,9 +55,11 @@ class Parts:
     partition: Partition
     cohort: Cohort
     scheme: Scheme  # not yet bound to the network
-    seeds: Seeds
+    seeds: Owners
     threat: Threat | None = None  # None: everyone is honest
     warm: Scheme | None = None  # what finds the model that training begins at; not bound
+    keys: Mapping[int, bytes] | None = None  # that clients registered; None: a simulation's
+    deployment: bool = False  # played between machines, with secrets that nobody can repeat
 
     @property
     def weighted(self) -> bool:

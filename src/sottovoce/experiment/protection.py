@@ -109,6 +109,7 @@ def privacy_request(
     """Return what the tables ask of the privacy plan of the training rounds."""
     bound = parts.scheme.bind(parts.network.dim)
     return PrivacyRequest(
+        deployment=parts.deployment,
         clients=parts.cohort.clients,
         sample_rate=float(parts.cohort.sample_rate),
         sampling=parts.cohort.sampling,

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sottovoce.core.errors import InputError
+from sottovoce.core.errors import InputError, PrivacyError
+from sottovoce.core.streams import Seeds
 from sottovoce.core.vectors import Vector
 from sottovoce.experiment.defence import make_defence
 from sottovoce.experiment.measure import MEASURED, coordinate_importance, measured_clip_norm, public_records
@@ -239,6 +240,11 @@ def _aggregator(
         return Robust(coding, protection.fewest(plan), defence, table.defence_attackers, cohort.expected, reference)
     if policy is None:
         return Direct(coding, protection.fewest(plan))
-    registry = Registry(protection.parts.seeds, protection.parts.cohort.clients)
-    secure = Secure(coding, policy.bind(setup), registry)
+    seeds = protection.parts.seeds
+    keys = protection.parts.keys
+    if keys is None:
+        if protection.parts.deployment:
+            raise PrivacyError("a deployed run needs the keys that clients registered; a simulation's are everybody's")
+        keys = Registry(Seeds(seeds.seed), cohort.clients)
+    secure = Secure(coding, policy.bind(setup), keys, seeds.server)
     return Standing(secure) if policy.key_life == "session" else secure

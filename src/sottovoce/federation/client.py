@@ -7,7 +7,8 @@ which can be pickled between two phases. `host` plays many clients in one proces
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -16,16 +17,26 @@ from numpy.typing import NDArray
 
 from sottovoce.core import wire
 from sottovoce.core.errors import RunError, SecAggError
-from sottovoce.core.streams import Purpose, Streams
+from sottovoce.core.streams import Named, Purpose, Streams
 from sottovoce.core.vectors import Vector
 from sottovoce.federation.coding import Coding, Terms
 from sottovoce.federation.masking import Masking, begin_masking
-from sottovoce.federation.secure import ANNOUNCING, Registry, downlink_hash, read_announcement
+from sottovoce.federation.secure import ANNOUNCING, downlink_hash, read_announcement, signing_key
 from sottovoce.models import Model, Shard, Trainer
 from sottovoce.schemes.base import Message, Scheme, State, Task
-from sottovoce.secagg import Policy, RoundMark, Session
+from sottovoce.secagg import Entropy, KeyedEntropy, Policy, RoundMark, Session
 
-__all__ = ["TRAINING", "Client", "ClientState", "Forge", "Heard", "Knowledge", "read_setup", "setup_message"]
+__all__ = [
+    "TRAINING",
+    "Client",
+    "ClientState",
+    "Credentials",
+    "Forge",
+    "Heard",
+    "Knowledge",
+    "read_setup",
+    "setup_message",
+]
 
 Forge = Callable[[Message, Coding, Terms], NDArray[Any]]
 
@@ -91,7 +102,7 @@ class Knowledge:
 
     scheme: Scheme  # bound
     coding: Coding
-    registry: Registry
+    keys: Mapping[int, bytes]  # that clients registered before the run
     private: bool  # the downlink ends with the round's terms
     mean_size: float | None  # the public mean of |D_k|; None: every client counts the same
     policy: Policy | None  # what the clients of a secure run insist on; None: nothing is masked
@@ -123,11 +134,19 @@ class Knowledge:
     def _announced(self, round_: int, payload: bytes) -> tuple[Session, bytes]:
         if self.policy is None:
             raise SecAggError("a session was announced, but this run does not sum securely")
-        session, down = read_announcement(payload, self.registry, self.policy)
+        session, down = read_announcement(payload, self.keys, self.policy)
         first = session.round + (session.key_life == "session")  # an enrolment stands before its first round
         if first != round_:
             raise SecAggError(f"the announced session is refused: it begins with round {first}, this is round {round_}")
         return session, down
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What a client on a device has beside its streams: the key that it signs with, and where its secrets come from."""
+
+    signing_key: bytes = field(repr=False)
+    entropy: Entropy = os.urandom
 
 
 @dataclass(frozen=True)
@@ -140,9 +159,10 @@ class Client:
 
     knowledge: Knowledge
     number: int
-    streams: Streams  # its own
+    streams: Named  # its own
     shard: Callable[[], Shard]
     trainer: Trainer
+    credentials: Credentials | None = None  # None: a simulated client, whose secrets come from its streams
 
     def answer(self, round_: int, phase: str, payload: bytes, state: ClientState) -> tuple[bytes, ClientState]:
         """Return what the client sends when it is asked, and its state from then on; or raise why it refuses."""
@@ -206,7 +226,11 @@ class Client:
             return self._session(state).go_on(phase, payload), state
         if state.heard is None or state.heard.session is None:
             raise RunError(f"client {self.number} was asked for keys without a session")
-        masking = begin_masking(state.heard.session, self.number, self.streams, state.mark)
+        session, own = state.heard.session, self.credentials
+        if own is None:
+            entropy = KeyedEntropy(self.streams.key(Purpose.MASK, session.round))
+            own = Credentials(signing_key(self.streams), entropy)
+        masking = begin_masking(session, self.number, own.signing_key, own.entropy, state.mark)
         return masking.advertise(), replace(state, masking=masking)
 
     def _session(self, state: ClientState) -> Masking:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sottovoce.core import wire
 from sottovoce.core.errors import InputError, RunError, WireError
-from sottovoce.core.streams import Purpose, Seeds
+from sottovoce.core.streams import Named, Owners, Purpose
 from sottovoce.core.vectors import Vector
 from sottovoce.federation.sums import LARGEST, FloatSum, Fold, SignSum, WordSum
 from sottovoce.privacy import PrivacyPlan, Randomness
@@ -206,10 +206,14 @@ class SignGrid:
 
 @dataclass(frozen=True)
 class Private:
-    """Messages that are clipped, rounded and noised by the privacy plan; the noise is seeded: this is a simulation."""
+    """Messages that are clipped, rounded and noised by the privacy plan.
+
+    Guarantee: in a deployment every share of noise has a fresh key of the operating system; elsewhere it is seeded, and
+    the run is a simulation.
+    """
 
     plan: PrivacyPlan
-    seeds: Seeds
+    seeds: Owners
 
     @property
     def bits(self) -> int:
@@ -229,7 +233,7 @@ class Private:
         """Return the protected message."""
         if self.plan.request.form == "signs":
             message = expand(message, self.plan.request.length)
-        randomness = Randomness.simulated(self.seeds.client(client).key(Purpose.NOISE, round_))
+        randomness = self._randomness(self.seeds.client(client), round_)
         clip_norm = None if self.plan.adaptive is None else terms.clip_norm
         return self.plan.protect(message, cohort=terms.cohort, randomness=randomness, clip_norm=clip_norm)
 
@@ -251,11 +255,16 @@ class Private:
             total,
             cohort=terms.cohort,
             survivors=senders,
-            randomness=Randomness.simulated(self.seeds.server.key(Purpose.NOISE, round_)),
+            randomness=self._randomness(self.seeds.server, round_),
             clip_norm=None if self.plan.adaptive is None else terms.clip_norm,
             round_=round_,
         )
         return Opened(release.total, release.clip_norm)
+
+    def _randomness(self, owner: Named, round_: int) -> Randomness:
+        if self.plan.request.deployment:
+            return Randomness.system()
+        return Randomness.simulated(owner.key(Purpose.NOISE, round_))
 
 
 def _wrapped(steps: NDArray[np.float64], bits: int, part: float) -> Words:

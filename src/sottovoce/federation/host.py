@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from sottovoce.core.errors import RunError, SottovoceError
-from sottovoce.core.streams import Seeds
+from sottovoce.core.streams import Owners
 from sottovoce.federation.behaviour import Behaviour, Scene
 from sottovoce.federation.client import TRAINING, Client, ClientState, Knowledge
 from sottovoce.federation.growth import CONVERGED, converged
@@ -54,7 +54,7 @@ class Host:
         knowledge: Knowledge,
         trainer: Trainer,
         shard: Callable[[int], Shard],
-        seeds: Seeds,
+        seeds: Owners,
         memory: State,
         malice: Malice | None = None,
         leave_within: float = 0.0,

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sottovoce.core.errors import SecAggError
-from sottovoce.core.streams import Purpose, Streams
 from sottovoce.core.wire import Words
-from sottovoce.federation.secure import signing_key
-from sottovoce.secagg import KeyedEntropy, RoundClient, RoundMark, Session, StandingClient
+from sottovoce.secagg import Entropy, RoundClient, RoundMark, Session, StandingClient
 
 __all__ = ["Masking", "RoundMasking", "StandingMasking", "begin_masking"]
 
@@ -107,13 +105,11 @@ class StandingMasking:
         raise _no_phase(self.machine.client, phase)
 
 
-def begin_masking(session: Session, client: int, streams: Streams, mark: RoundMark) -> Masking:
-    """Return a client's side of a session; in a simulation its secrets come from its own streams."""
-    entropy = KeyedEntropy(streams.key(Purpose.MASK, session.round))
-    key = signing_key(streams)
+def begin_masking(session: Session, client: int, signing_key: bytes, entropy: Entropy, mark: RoundMark) -> Masking:
+    """Return a client's side of a session; its secrets come from `entropy`, which is `os.urandom` on a device."""
     if session.key_life == "round":
-        return RoundMasking(RoundClient(session, client, key, entropy, mark))
-    return StandingMasking(StandingClient(session, client, key, entropy, mark))
+        return RoundMasking(RoundClient(session, client, signing_key, entropy, mark))
+    return StandingMasking(StandingClient(session, client, signing_key, entropy, mark))
 
 
 def _no_phase(client: int, phase: str) -> SecAggError:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import PrivacyError, RunError
-from sottovoce.core.streams import Purpose, Streams
+from sottovoce.core.streams import Named, Purpose
 from sottovoce.federation.aggregate import Aggregator, Total
 from sottovoce.federation.coding import Terms
 from sottovoce.federation.cohort import Cohort, PlainSampler, PrivateSampler, Sampler
@@ -68,7 +68,7 @@ class Server:
     scheme: Scheme
     cohort: Cohort
     aggregator: Aggregator
-    streams: Streams  # the server's own
+    streams: Named  # the server's own
     step: ServerStep = field(default_factory=ServerStep)
     plan: PrivacyPlan | None = None
     account: Account | None = None  # a private round is refused without one

@@ -18,7 +18,7 @@ from functools import lru_cache, partial
 from typing import Final
 
 from sottovoce.core.errors import InputError, SecAggError
-from sottovoce.core.streams import Purpose, Seeds, Streams
+from sottovoce.core.streams import Named, Purpose, Seeds
 from sottovoce.federation.aggregate import Conversation, Spend, Total
 from sottovoce.federation.coding import Coding, Terms
 from sottovoce.federation.engine import Reply, Request
@@ -70,7 +70,8 @@ class Secure:
 
     coding: Coding  # of integers, which can be masked
     policy: Policy  # the server's own copy; every client has one too
-    registry: Registry
+    keys: Mapping[int, bytes]  # that clients registered before the run: a simulation's Registry, or the roster's
+    streams: Named  # the server's own, for session ids
 
     def collect(self, round_: int, cohort: list[int], down: bytes, terms: Terms, spend: Spend) -> Conversation:
         """Talk to the cohort through every phase; too few at any of them end the round with nothing released."""
@@ -90,10 +91,10 @@ class Secure:
         """Return the terms of a session; a cohort that is too small for them ends the round, not the run."""
         try:
             return self.policy.session(
-                session_id=self.registry.seeds.server.key(Purpose.MASK, round_, size=16),
+                session_id=self.streams.key(Purpose.MASK, round_, size=16),
                 round_=round_,
                 clients=cohort,
-                keys=self.registry,
+                keys=self.keys,
                 downlink=downlink,
             )
         except InputError as error:
@@ -181,20 +182,20 @@ def downlink_hash(down: bytes) -> bytes:
     return hashlib.sha256(b"sottovoce downlink" + down).digest()
 
 
-def read_announcement(payload: bytes, registry: Registry, policy: Policy) -> tuple[Session, bytes]:
+def read_announcement(payload: bytes, keys: Mapping[int, bytes], policy: Policy) -> tuple[Session, bytes]:
     """Return the session and the downlink of a first request, or refuse terms that are not the policy's.
 
-    Keys come from the registry, and the downlink's hash from what came, not from what the server says of them.
+    Keys are those that were registered, and the downlink's hash from what came, not from what the server says of them.
     """
     size = int.from_bytes(payload[:4], "little")
     packed, down = payload[4 : 4 + size], payload[4 + size :]
     if len(packed) != size:
         raise SecAggError(f"announcement is truncated: {len(payload)} bytes, its session alone takes {size}")
     downlink = downlink_hash(down) if policy.key_life == "round" else b""  # an enrolment has no downlink yet
-    return policy.accept(packed, registry, downlink), down
+    return policy.accept(packed, keys, downlink), down
 
 
-def signing_key(streams: Streams) -> bytes:
+def signing_key(streams: Named) -> bytes:
     """Return a simulated client's registered signing key."""
     return streams.key(Purpose.SETUP, 1)
 

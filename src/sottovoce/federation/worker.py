@@ -67,7 +67,7 @@ class Worker:
         knowledge = Knowledge(
             scheme=read_setup(told.scheme, self._plan.network, told.setup),
             coding=told.coding,
-            registry=Registry(self._seeds, self._plan.partition.clients),
+            keys=Registry(self._seeds, self._plan.partition.clients),
             private=told.private,
             mean_size=self._plan.mean_size,
             policy=None if told.policy is None else told.policy.bind(told.setup),

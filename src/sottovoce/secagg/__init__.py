@@ -4,7 +4,7 @@ from sottovoce.secagg.client import RoundClient
 from sottovoce.secagg.mark import RoundMark
 from sottovoce.secagg.messages import PHASES
 from sottovoce.secagg.policy import Policy
-from sottovoce.secagg.primitives import KeyedEntropy, verifying_key
+from sottovoce.secagg.primitives import Entropy, KeyedEntropy, verifying_key
 from sottovoce.secagg.server import RoundServer
 from sottovoce.secagg.session import Session, check_modulus, check_threshold, default_threshold
 from sottovoce.secagg.standing import StandingClient
@@ -12,6 +12,7 @@ from sottovoce.secagg.standing_server import Registrar, StandingServer
 
 __all__ = [
     "PHASES",
+    "Entropy",
     "KeyedEntropy",
     "Policy",
     "Registrar",

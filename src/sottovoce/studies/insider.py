@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import RunError, SottovoceError
+from sottovoce.core.streams import Seeds
 from sottovoce.core.vectors import Vector
 from sottovoce.experiment.ready import Ready
 from sottovoce.federation.behaviour import Scene
@@ -80,7 +81,7 @@ class _InProcess:
         knowledge = Knowledge(
             scheme=read_setup(enrolment.scheme, parts.network, enrolment.setup),
             coding=enrolment.coding,
-            registry=Registry(parts.seeds, parts.cohort.clients),
+            keys=Registry(Seeds(parts.seeds.seed), parts.cohort.clients),
             private=enrolment.private,
             mean_size=None,  # all batches are of one size
             policy=None if enrolment.policy is None else enrolment.policy.bind(enrolment.setup),

@@ -216,7 +216,7 @@ class House:
 
     def _host(self, seeds: Seeds, canaries: Behaviour | None) -> Host:
         """Return fresh clients, with secrets from these seeds."""
-        knowledge = replace(self.knowledge, coding=Private(self.plan, seeds), registry=Registry(seeds, self.clients))
+        knowledge = replace(self.knowledge, coding=Private(self.plan, seeds), keys=Registry(seeds, self.clients))
         still = _Still(1.0 if self.plan.request.form == "signs" else 0.0)
         malice = None if canaries is None else Malice(canaries, lambda client: _NOBODY, lambda: still)
         return Host(knowledge, still, lambda client: _NOBODY, seeds, {}, malice)
@@ -236,7 +236,7 @@ def furnish(ready: Ready, plan: PrivacyPlan) -> House:
     knowledge = Knowledge(
         scheme=read_setup(told.scheme, parts.network, told.setup),
         coding=told.coding,
-        registry=Registry(parts.seeds, parts.cohort.clients),
+        keys=Registry(Seeds(parts.seeds.seed), parts.cohort.clients),
         private=True,
         mean_size=None,
         policy=None if told.policy is None else told.policy.bind(told.setup),
@@ -257,4 +257,4 @@ def _watching(aggregator: Aggregator, coding: Coding, seeds: Seeds) -> Aggregato
 
 
 def _securely(secure: Secure, coding: Coding, seeds: Seeds) -> Secure:
-    return replace(secure, coding=coding, registry=Registry(seeds, secure.registry.clients))
+    return replace(secure, coding=coding, keys=Registry(seeds, len(secure.keys)), streams=seeds.server)

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 from sottovoce.core.errors import ConfigError, PrivacyError
 from sottovoce.data import OVER
 from sottovoce.devices import Dropout
+from sottovoce.experiment.data_table import check_data
 from sottovoce.experiment.defence import check_defence
 from sottovoce.experiment.device_table import check_devices, make_dropout
 from sottovoce.experiment.names import GRIDS, SCHEME_KEYS, check_names
@@ -88,6 +89,7 @@ class Experiment(Table):
                 "[client] personal_steps is judged on records that clients keep out, but [client] held_out is 0; set "
                 "it, for example to 0.2"
             )
+        check_data(self)
         self._check_front()
         self.check_scheme(self.make_scheme())
         if self.secure == "real" and self.privacy is not None and self.privacy.mechanism == "gaussian":

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core.errors import InputError, PrivacyError
-from sottovoce.core.streams import Purpose, Seeds, Streams
+from sottovoce.core.streams import Owners, Purpose, Streams
 from sottovoce.data import LEAVES, Dataset, describe_leaves, is_table, leaves, load, origin, read_like
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.model_table import ModelTable
@@ -32,7 +32,7 @@ _FORMULAS = ("fourier", "hashed")  # fronts that are formulas and a seed
 
 
 def make_network(
-    experiment: Experiment, dataset: Dataset, seeds: Seeds, given: Model | None = None, told: bytes = b""
+    experiment: Experiment, dataset: Dataset, seeds: Owners, given: Model | None = None, told: bytes = b""
 ) -> Model:
     """Return the model, with its front fitted on public records; `told` are numbers of an earlier fit, as they travel.
 
@@ -151,7 +151,7 @@ def load_public(source: str, experiment: Experiment, dataset: Dataset, records: 
     return read_like(dataset, source, experiment.data.folder)
 
 
-def _partial(experiment: Experiment, net: Model, dataset: Dataset, seeds: Seeds, told: bytes = b"") -> Model:
+def _partial(experiment: Experiment, net: Model, dataset: Dataset, seeds: Owners, told: bytes = b"") -> Model:
     """Return a network of which the named layers train, filled by the front if that is what it does."""
     table, words = experiment.model, experiment.scheme.train
     if (words == "all" and table.front != "gabor") or not isinstance(net, Network):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError
-from sottovoce.core.streams import Purpose
+from sottovoce.core.streams import Purpose, Seeds, Streams
 from sottovoce.core.vectors import Vector
 from sottovoce.data import balance
 from sottovoce.experiment.parts import Parts
@@ -22,6 +22,11 @@ MEASURED: Final = ("public", "private")  # the values of `[privacy] clipping` th
 _SETS: Final = 100  # coordinate sets that S is the median over, where every round has a set of its own
 
 
+def public_choices(parts: Parts) -> Streams:
+    """Return the streams by which public records are chosen: they hide nothing, and a resumed run must repeat them."""
+    return Seeds(parts.seeds.seed).server
+
+
 def public_records(parts: Parts) -> NDArray[np.int64]:
     """Return the places of the public records that are used: all, or a balanced part if clients balance theirs.
 
@@ -30,7 +35,7 @@ def public_records(parts: Parts) -> NDArray[np.int64]:
     labels = parts.splits["public"].y_train
     if not parts.experiment.client.balanced:
         return np.arange(len(labels))
-    return balance(labels, parts.seeds.server.get(Purpose.PUBLIC, 3))
+    return balance(labels, public_choices(parts).get(Purpose.PUBLIC, 3))
 
 
 def coordinate_importance(parts: Parts, evaluator: Evaluator) -> Vector:
@@ -44,7 +49,7 @@ def coordinate_importance(parts: Parts, evaluator: Evaluator) -> Vector:
     def gradient(params: Vector, step: int) -> Vector:
         batch = records
         if table.public_batch is not None:
-            rng = parts.seeds.server.get(Purpose.PUBLIC, 0, step)
+            rng = public_choices(parts).get(Purpose.PUBLIC, 0, step)
             batch = rng.permutation(records)[: table.public_batch]
         return evaluator.gradient(params, "public", batch)
 
@@ -71,7 +76,7 @@ def _public_shards(parts: Parts) -> list[NDArray[np.int64]]:
     """Deal all public records to as many shards as there can be of at least a client's usual size."""
     records = public_records(parts)
     shards = max(1, len(records) // max(1, round(parts.mean_size)))
-    order = parts.seeds.server.get(Purpose.PUBLIC, 2).permutation(len(records))
+    order = public_choices(parts).get(Purpose.PUBLIC, 2).permutation(len(records))
     return np.array_split(records[order], shards)
 
 

@@ -27,6 +27,7 @@ from sottovoce.data import (
     mean_of_clients,
     partition,
 )
+from sottovoce.data.elsewhere import Elsewhere
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.defence import check_defended_cohort
 from sottovoce.experiment.fronts import load_public, make_network, threads
@@ -84,6 +85,8 @@ class Parts:
     def mean_size(self) -> float:
         """Return the mean number of records that a client trains with: after balancing, without those it keeps out."""
         table, owners, labels = self.experiment.client, self.partition, self.dataset.y_train
+        if isinstance(owners, Elsewhere):  # nobody knows more than the public mean
+            return owners.mean_size
         if not table.held_out:
             return owners.mean_size if table.sampled is None else mean_balanced_size(owners, labels, table.sampled)
 
@@ -159,6 +162,11 @@ def gather(experiment: Experiment, given: Given = NOTHING, front: bytes = b"") -
     seeds = Seeds(experiment.experiment.seed)
     streams = seeds.world
     table = experiment.data
+    if table.shape is not None and given.dataset is None:
+        raise InputError(
+            "[data] shape describes records that only nodes hold, and there are none here; play the run between "
+            "machines, or remove shape, classes and scale"
+        )
     scheme = _scheme(experiment, given)
     keys = TableKeys(label=table.label, id=table.id, split=table.split, schema=table.schema)
     dataset = given.dataset or load(table.source, folder=table.folder, table=keys)

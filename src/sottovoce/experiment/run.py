@@ -134,7 +134,8 @@ def _play(
             if "gone" in state:
                 more["left_for_good"] = len(gone(state))
             over = "gone" in state and too_few_left(state)
-            if round_ % general.evaluate_every == 0 or round_ == last or over:
+            due = round_ % general.evaluate_every == 0 or round_ == last or over
+            if due and general.evaluation == "server":
                 more |= _evaluate(parts, evaluator, state)
             expected, secret = None if ready.plan is None else costs, None
             if timing is not None and timed is not None:

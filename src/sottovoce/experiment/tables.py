@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from sottovoce.data import DOWN, OVER, WEIGHTED
+from sottovoce.experiment.data_table import DataTable
 from sottovoce.experiment.device_table import DevicesTable
 from sottovoce.experiment.inference_table import InferenceTable
 from sottovoce.experiment.model_table import ModelTable, ProjectionTable
@@ -34,9 +34,6 @@ __all__ = [
     "Table",
     "ThreatTable",
 ]
-
-# `[data] schema` hides a deprecated method of pydantic's that nobody calls here.
-warnings.filterwarnings("ignore", message='Field name "schema" in "DataTable" shadows', category=UserWarning)
 
 
 class GeneralTable(Table):
@@ -78,86 +75,15 @@ class GeneralTable(Table):
         description="Stop early after this many measurements on held-out records without a new best; needs [data] "
         "held_out. 0 never stops early.",
     )
+    evaluation: Literal["server", "none"] = Field(
+        "server",
+        description='Who measures the model. "server": the server, on test records of its own. "none": nobody, as '
+        "where all records are on nodes; then no round is the best one.",
+    )
     chosen_on: str | None = Field(
         None,
         description="Data set on which the settings of this file were chosen, for the reader of the results; "
         "`sottovoce tune` writes it. Not set: nobody said.",
-    )
-
-
-class DataTable(Table):
-    """The `[data]` table: which records there are, and how they are dealt out to clients."""
-
-    source: str = Field(
-        "digits",
-        description='Name of a data set ("sottovoce data" lists them), or the path of a file of your own '
-        "(docs/data.md).",
-    )
-    folder: str | None = Field(
-        None,
-        description='Folder in which the data set is looked for first. Not set: the usual places, which "sottovoce '
-        'data path" prints.',
-    )
-    label: str | None = Field(
-        None,
-        description="Of a table (.csv): the column with the classes. Not set: the source is no table.",
-    )
-    id: str | None = Field(
-        None,
-        description='Of a table: the column that says whose a record is, for partition = "by-id". Not set: owners are '
-        "not known.",
-    )
-    split: str | None = Field(
-        None, description='Of a table: a column of "train" and "test". Not set: a fifth is set aside for tests.'
-    )
-    schema: str | None = Field(  # type: ignore[assignment]
-        None,
-        description="Of a table: a TOML file that says what the columns are (docs/data.md). Not set: that is taken "
-        "from the training records, which a private run refuses.",
-    )
-    clients: int = Field(
-        100,
-        ge=1,
-        description="Number of clients among whom the training records are divided.",
-    )
-    partition: Literal["iid", "dirichlet", "shards", "by-id", "hospitals", "virtual"] = Field(
-        "iid",
-        description='How records are divided. "iid": equal random shares. "dirichlet": clients differ in their '
-        'classes (see concentration). "shards": a few pieces of the records sorted by class (see shards_per_client). '
-        '"by-id": each owner in the data is one client. "hospitals": equal shares with at least one positive record '
-        'each. "virtual": each client draws its records when it is asked, for very many clients; two may hold the '
-        "same record.",
-    )
-    concentration: float = Field(
-        0.5,
-        gt=0,
-        description='For partition = "dirichlet": how alike clients are. Small values give each client few classes; '
-        "large ones approach equal shares.",
-    )
-    shards_per_client: int = Field(
-        2,
-        ge=1,
-        description='For partition = "shards": pieces for each client. Fewer pieces mean fewer classes on a client.',
-    )
-    records_per_client: int | None = Field(
-        None,
-        ge=1,
-        description='For partition = "iid" and "virtual": records that each client holds. Not set: all records are '
-        'divided ("iid"), or 10 each ("virtual").',
-    )
-    augment: int = Field(
-        1,
-        ge=1,
-        le=1000,
-        description="Of images: how many times as many train records there are after shifted and mirrored copies are "
-        "added, 10 for CIFAR-10 in the papers. Copies of a record may go to several clients. 1 adds none.",
-    )
-    held_out: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="Share of the training records that no client gets and that early stopping (patience) measures on. "
-        "0.1 is usual; 0 sets nothing aside.",
     )
 
 

@@ -1,0 +1,130 @@
+"""The `[data]` table of an experiment file."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from sottovoce.experiment.table import Table
+
+if TYPE_CHECKING:
+    from sottovoce.experiment.config import Experiment
+
+__all__ = ["DataTable", "check_data"]
+
+# `[data] schema` hides a deprecated method of pydantic's that nobody calls here.
+warnings.filterwarnings("ignore", message='Field name "schema" in "DataTable" shadows', category=UserWarning)
+
+
+class DataTable(Table):
+    """The `[data]` table: which records there are, and how they are dealt out to clients."""
+
+    source: str = Field(
+        "digits",
+        description='Name of a data set ("sottovoce data" lists them), or the path of a file of your own '
+        "(docs/data.md).",
+    )
+    folder: str | None = Field(
+        None,
+        description='Folder in which the data set is looked for first. Not set: the usual places, which "sottovoce '
+        'data path" prints.',
+    )
+    label: str | None = Field(
+        None,
+        description="Of a table (.csv): the column with the classes. Not set: the source is no table.",
+    )
+    id: str | None = Field(
+        None,
+        description='Of a table: the column that says whose a record is, for partition = "by-id". Not set: owners are '
+        "not known.",
+    )
+    split: str | None = Field(
+        None, description='Of a table: a column of "train" and "test". Not set: a fifth is set aside for tests.'
+    )
+    schema: str | None = Field(  # type: ignore[assignment]
+        None,
+        description="Of a table: a TOML file that says what the columns are (docs/data.md). Not set: that is taken "
+        "from the training records, which a private run refuses.",
+    )
+    clients: int = Field(
+        100,
+        ge=1,
+        description="Number of clients among whom the training records are divided.",
+    )
+    partition: Literal["iid", "dirichlet", "shards", "by-id", "hospitals", "virtual"] = Field(
+        "iid",
+        description='How records are divided. "iid": equal random shares. "dirichlet": clients differ in their '
+        'classes (see concentration). "shards": a few pieces of the records sorted by class (see shards_per_client). '
+        '"by-id": each owner in the data is one client. "hospitals": equal shares with at least one positive record '
+        'each. "virtual": each client draws its records when it is asked, for very many clients; two may hold the '
+        "same record.",
+    )
+    concentration: float = Field(
+        0.5,
+        gt=0,
+        description='For partition = "dirichlet": how alike clients are. Small values give each client few classes; '
+        "large ones approach equal shares.",
+    )
+    shards_per_client: int = Field(
+        2,
+        ge=1,
+        description='For partition = "shards": pieces for each client. Fewer pieces mean fewer classes on a client.',
+    )
+    records_per_client: int | None = Field(
+        None,
+        ge=1,
+        description='For partition = "iid" and "virtual": records that each client holds. Not set: all records are '
+        'divided ("iid"), or 10 each ("virtual").',
+    )
+    augment: int = Field(
+        1,
+        ge=1,
+        le=1000,
+        description="Of images: how many times as many train records there are after shifted and mirrored copies are "
+        "added, 10 for CIFAR-10 in the papers. Copies of a record may go to several clients. 1 adds none.",
+    )
+    held_out: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Share of the training records that no client gets and that early stopping (patience) measures on. "
+        "0.1 is usual; 0 sets nothing aside.",
+    )
+    shape: list[Annotated[int, Field(ge=1)]] | None = Field(
+        None,
+        min_length=1,
+        max_length=3,
+        description="For records that only the nodes of a deployed run hold: the shape of one of them, such as "
+        "[28, 28, 1] for an image (height, width, channels) or [14] for a row of features. Not set: that of the "
+        "source. Needs classes.",
+    )
+    classes: int | None = Field(
+        None,
+        ge=2,
+        description="For records that only nodes hold: the number of classes. Not set: that of the source. Needs "
+        "shape.",
+    )
+    scale: float | None = Field(
+        None,
+        gt=0,
+        description="For records that only nodes hold: what stored values are multiplied by before the model reads "
+        "them, such as 0.00392157 (1/255) for images of 8 bits. Not set: 1. Needs shape.",
+    )
+    mean_records: float | None = Field(
+        None,
+        ge=1,
+        description="For records that only nodes hold: the mean number of records of a client, as far as it is public. "
+        'It is needed for [aggregation] weighting = "records" alone. Not set: every client counts the same.',
+    )
+
+
+def check_data(experiment: Experiment) -> None:
+    """Raise if keys of records that only nodes hold contradict each other."""
+    table = experiment.data
+    if (table.shape is None) != (table.classes is None):
+        there, missing = ("classes", "shape") if table.shape is None else ("shape", "classes")
+        raise ValueError(f"[data] {there} is given without {missing}; records of nodes need both")
+    if table.scale is not None and table.shape is None:
+        raise ValueError("[data] scale is of records that only nodes hold; set shape and classes too, or remove it")

@@ -1,0 +1,85 @@
+"""What a run between machines brings with it: its randomness, the keys of its clients, and the way to reach them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+
+from sottovoce.core.errors import InputError, PrivacyError
+from sottovoce.core.streams import Owners, Secrets
+from sottovoce.experiment.config import Experiment
+from sottovoce.experiment.elsewhere import check_deployable, gather_without_records
+from sottovoce.experiment.parts import Parts
+from sottovoce.experiment.protection import Protection
+from sottovoce.federation.client import Knowledge, read_setup
+from sottovoce.federation.engine import Engine
+
+__all__ = ["Connect", "Deployed", "check_deployable", "client_knowledge", "gather_without_records"]
+
+Connect = Callable[[Parts, bytes], AbstractContextManager[Engine]]
+"""A way to reach the nodes, given the parts of the run and its id of 16 bytes."""
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A federation of machines: everything that a run does not find in the experiment's file.
+
+    `simulated` is for tests on one machine: its owners are `Seeds`, the run equals a simulation bit for bit, and its
+    summary says "simulated: not private".
+
+    Guarantee: without `simulated` the server's and the clients' randomness comes from the operating system.
+    """
+
+    owners: Owners = field(repr=False)
+    keys: Mapping[int, bytes]  # the Ed25519 key of each client of the roster
+    connect: Connect = field(repr=False)
+    simulated: bool = False
+    max_aborts: int = 10  # rounds without quorum after which the run ends; --resume goes on
+    back_off: float = 1.0  # seconds of the first pause after a round that nobody answered; doubles from then on
+    longest_back_off: float = 300.0
+    sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.simulated and not isinstance(self.owners, Secrets):
+            raise PrivacyError("a deployed run takes its secrets from the operating system; give it Secrets, not seeds")
+
+    def parts(self, experiment: Experiment) -> Parts:
+        """Return the parts of the run as its server has them: nobody's records, and the roster's keys."""
+        clients = experiment.data.clients
+        if sorted(self.keys) != list(range(clients)):
+            raise InputError(
+                f"[data] clients = {clients}, but the roster has {len(self.keys)} clients; they are numbered from 0 "
+                "and must be the same"
+            )
+        if self.owners.seed != experiment.experiment.seed:
+            raise InputError(
+                f"the public seed of the run is {self.owners.seed}, but [experiment] seed is "
+                f"{experiment.experiment.seed}; they must be the same"
+            )
+        return self.own(gather_without_records(experiment, server=True))
+
+    def own(self, parts: Parts) -> Parts:
+        """Return parts with this federation's randomness and keys."""
+        return replace(parts, seeds=self.owners, keys=self.keys, deployment=not self.simulated)
+
+
+def client_knowledge(protection: Protection, setup: bytes) -> Knowledge:
+    """Return what a node knows of the run: from its own copy of the file, and from the set-up message.
+
+    `protection` is what the node solved itself, for parts with the roster's keys.
+    """
+    parts = protection.parts
+    if parts.keys is None:
+        raise InputError("a node needs the keys of the roster")
+    bound = read_setup(parts.scheme, parts.network, setup)
+    policy = protection.policy(bound, protection.plan)
+    return Knowledge(
+        scheme=bound,
+        coding=protection.coding(bound, protection.plan),
+        keys=parts.keys,
+        private=protection.plan is not None,
+        mean_size=parts.mean_size if parts.weighted else None,
+        policy=None if policy is None else policy.bind(setup),
+    )

@@ -1,0 +1,149 @@
+"""Parts of a run whose records only the nodes hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sottovoce.core.errors import ConfigError, InputError, SottovoceError
+from sottovoce.core.streams import Secrets, Seeds
+from sottovoce.data.elsewhere import Elsewhere
+from sottovoce.experiment.deployed import Deployed, client_knowledge, gather_without_records
+from sottovoce.experiment.parts import gather
+from sottovoce.experiment.protection import protect
+from sottovoce.experiment.ready import make_unmeasured
+from sottovoce.experiment.run import run
+from sottovoce.testing.twin import few
+from tests.experiment.small import small
+
+PRIVATE = {"privacy": {"noise_multiplier": 1.0, "delta": 1e-2, "clip_norm": 0.5, "accountant": "rdp"}}
+REAL = {"aggregation": {"secure": "real"}}
+SHAPED = {"data": {"shape": [8, 8, 1], "classes": 10, "scale": 0.0625, "mean_records": 150, "source": "mnist"}}
+
+
+def nobody(*_: object) -> Any:
+    raise AssertionError("nobody is to be reached")
+
+
+@pytest.mark.parametrize("partition", ["iid", "dirichlet", "virtual", "shards"])
+def test_shapes_alone_give_the_network_and_the_mean_that_the_records_give(partition: str) -> None:
+    experiment = few(data={"partition": partition})
+    whole, bare = gather(experiment), gather_without_records(experiment)
+
+    assert np.array_equal(whole.start, bare.start)
+    assert whole.mean_size == bare.mean_size
+    assert whole.network.input_shape == bare.network.input_shape
+
+
+def test_node_and_server_solve_the_same_plan_and_policy() -> None:
+    experiment = few(**PRIVATE, **REAL)
+    deployed = Deployed(Secrets(1), dict.fromkeys(range(9), bytes(32)), nobody)
+    server = protect(deployed.parts(experiment))
+    node = protect(Deployed(Secrets(1), deployed.keys, nobody).own(gather_without_records(experiment)))
+    ready = make_unmeasured(server)
+    known = client_knowledge(node, ready.setup)
+
+    assert server.plan is not None
+    assert server.plan.request.deployment
+    assert node.plan is not None
+    assert server.plan.digest() == node.plan.digest() != protect(gather(experiment)).plan.digest()
+    assert ready.policy is not None
+    assert known.policy is not None
+    assert known.policy.config_digest == ready.policy.bind(ready.setup).config_digest
+    assert known.private
+
+
+def test_the_server_has_its_own_test_records_and_nobodys_training_records() -> None:
+    experiment = few()
+    whole = gather(experiment)
+    server, node = gather_without_records(experiment, server=True), gather_without_records(experiment)
+
+    assert np.array_equal(server.dataset.x_test, whole.dataset.x_test)
+    assert not server.dataset.x_train.any()
+    assert not node.dataset.x_test.any()
+    with pytest.raises(InputError, match="the records of client 3 are on its own machine alone"):
+        server.partition.records(3)
+
+
+def test_records_of_any_shape_can_be_described() -> None:
+    parts = gather_without_records(few(**SHAPED), server=False)
+
+    assert isinstance(parts.partition, Elsewhere)
+    assert parts.network.input_shape == (8, 8, 1)
+    assert parts.dataset.input_scale == 0.0625
+    assert parts.mean_size == 150
+    assert np.array_equal(parts.start, gather(few()).start)
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ({"devices": {"dropout": 0.1}}, r"\[devices\] profile, dropout and leave cannot be played in a deployed run"),
+        ({"data": {"held_out": 0.1}}, r"\[data\] held_out sets training records aside"),
+        ({"client": {"held_out": 0.1}}, r"\[client\] held_out cannot be measured"),
+        ({"switches": {"servers": 2}}, r"\[switches\] cannot be played"),
+        ({"scheme": {"name": "fl-top", "ratio": 0.1}}, "name a data set in .scheme. public"),
+        (PRIVATE, 'secure = "ideal" lets the server see single messages of a deployed run; set secure = "real"'),
+        (
+            {"privacy": {**PRIVATE["privacy"], "clipping": "public", "clip_norm": None, "unsafe_public": True}, **REAL},
+            'clipping = "public" measures clip_norm before the plan is solved',
+        ),
+        ({"data": {**SHAPED["data"], "mean_records": None}}, r"\[data\] mean_records is missing"),
+        (
+            {**SHAPED, "model": {"front": "scattering", "name": "logistic"}},
+            'front = "scattering" is not yet played between machines',
+        ),
+        ({"data": {"source": "adult"}}, "the shape of the records of 'adult' is not known without reading them"),
+    ],
+)
+def test_what_only_a_simulation_can_do_is_refused_in_one_sentence(tables: dict[str, Any], message: str) -> None:
+    tables = {name: {k: v for k, v in table.items() if v is not None} for name, table in tables.items()}
+    with pytest.raises(SottovoceError, match=message):
+        gather_without_records(small(**tables))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"shape": [8, 8, 1]}, "shape is given without classes"),
+        ({"classes": 10}, "classes is given without shape"),
+        ({"scale": 0.5}, "scale is of records that only nodes hold"),
+        ({"shape": [8, 0], "classes": 2}, "shape"),
+    ],
+)
+def test_half_a_description_of_records_is_refused(data: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        few(data=data)
+
+
+def test_a_simulation_refuses_records_that_only_nodes_hold() -> None:
+    with pytest.raises(InputError, match=r"\[data\] shape describes records that only nodes hold"):
+        gather(few(**SHAPED))
+
+
+def test_test_records_of_another_shape_are_refused() -> None:
+    with pytest.raises(InputError, match=r"have shape \[28, 28, 1\] and 10 classes, but those of the nodes"):
+        gather_without_records(few(**SHAPED), server=True)
+
+
+def test_a_federation_needs_secrets_and_the_whole_roster() -> None:
+    keys = dict.fromkeys(range(9), bytes(32))
+    with pytest.raises(SottovoceError, match="give it Secrets, not seeds"):
+        Deployed(Seeds(1), keys, nobody)
+    with pytest.raises(InputError, match=r"\[data\] clients = 9, but the roster has 8 clients"):
+        Deployed(Secrets(1), dict.fromkeys(range(8), bytes(32)), nobody).parts(few())
+    with pytest.raises(InputError, match="the public seed of the run is 2"):
+        Deployed(Secrets(2), keys, nobody).parts(few())
+    assert Deployed(Seeds(1), keys, nobody, simulated=True).parts(few()).deployment is False
+
+
+def test_a_run_that_nobody_measures_has_a_model_and_no_best_round(tmp_path: Path) -> None:
+    summary = run(few(experiment={"rounds": 2, "evaluation": "none"}, engine={"workers": 1}), tmp_path / "run")
+
+    assert summary["accuracy_final"] is None
+    assert summary["best_round"] is None
+    assert (tmp_path / "run" / "model.npz").exists()
+    assert not (tmp_path / "run" / "model-best.npz").exists()

@@ -25,6 +25,7 @@ from sottovoce.cli import (
     export,
     infer,
     init,
+    keys,
     plan,
     predict,
     privacy,
@@ -91,6 +92,7 @@ app.command("devices", epilog=devices.EXAMPLE)(devices.devices)
 app.command("explain", epilog=explain.EXAMPLE)(explain.explain)
 app.add_typer(data.app, name="data")
 app.add_typer(infer.app, name="infer")
+app.add_typer(keys.app, name="keys")
 app.add_typer(study.app, name="study")
 
 

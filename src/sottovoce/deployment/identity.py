@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, final
+from typing import Final, NoReturn, final
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -70,6 +70,9 @@ class Identity:
         """Return the user name at the broker."""
         return "server" if self.id is None else node_user(self.id)
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an identity is not pickled: its signing key stays in this process")
+
     @staticmethod
     def read(folder: Path) -> Identity:
         """Return the identity in a folder; refuses secrets that others may read, and keys that do not fit together."""
@@ -92,7 +95,8 @@ class Identity:
             raise InputError(f"{own} was not signed by {ca}; take both from the same federation") from None
         if certificate.not_valid_after_utc < datetime.now(UTC):
             raise InputError(
-                f"{own} expired on {certificate.not_valid_after_utc:%Y-%m-%d}; ask for a new one: sottovoce keys renew"
+                f"{own} expired on {certificate.not_valid_after_utc:%Y-%m-%d}; "
+                "ask for a new one: sottovoce keys node --renew"
             )
         try:
             id_ = user_id(_attribute(certificate, NameOID.COMMON_NAME))

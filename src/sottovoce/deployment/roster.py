@@ -25,7 +25,7 @@ from sottovoce.core.words import value_words
 from sottovoce.deployment.durable import replace_file
 from sottovoce.secagg.primitives import KEY, SIGNATURE, sign, verify, verifying_key
 
-__all__ = ["Entry", "Roster", "canonical", "check_name", "fingerprint"]
+__all__ = ["Entry", "Roster", "canonical", "check_name", "check_pin", "fingerprint"]
 
 _DOMAIN: Final = b"sottovoce roster 1\n"
 _KIND: Final = "sottovoce roster"

@@ -22,8 +22,14 @@ app = typer.Typer(
 Federation = Annotated[Path, typer.Argument(metavar="FED", help="The federation's folder.", show_default=False)]
 
 
+@app.callback()
+def _start(context: typer.Context, as_json: AsJson = False) -> None:
+    context.obj = as_json  # `keys --json init` means the same as `keys init --json`
+
+
 @app.command("init", epilog="Example: sottovoce keys init fed --broker broker.example")
 def _init(
+    context: typer.Context,
     folder: Federation,
     broker: Annotated[str, typer.Option("--broker", metavar="HOST", help="The broker's name or address.")] = (
         "localhost"
@@ -32,6 +38,7 @@ def _init(
     as_json: AsJson = False,
 ) -> None:
     """Make a federation's folder: authority, root key, keys of broker and training server; never overwrites."""
+    as_json = as_json or context.obj
     from sottovoce.deployment.keys import init_federation
     from sottovoce.deployment.roster import fingerprint
 
@@ -57,6 +64,7 @@ def _init(
     "node", epilog="Example: sottovoce keys node fed lyon; on the node itself: sottovoce keys node lyon --request"
 )
 def _node(
+    context: typer.Context,
     folder: Annotated[
         Path,
         typer.Argument(metavar="FED", help="The federation's folder; with --request, the node's.", show_default=False),
@@ -77,6 +85,7 @@ def _node(
     as_json: AsJson = False,
 ) -> None:
     """Let nodes in; the next `keys roster` makes it known. Never overwrites."""
+    as_json = as_json or context.obj
     if request + (accept is not None) + renew > 1:
         raise InputError("--request, --accept and --renew exclude each other; give one")
     if (request or accept is not None) == bool(names):
@@ -97,6 +106,7 @@ def _node(
 
 @app.command("roster", epilog="Example: sottovoce keys roster fed --revoke lyon")
 def _roster(
+    context: typer.Context,
     folder: Federation,
     revoke: Annotated[
         list[str] | None,
@@ -105,6 +115,7 @@ def _roster(
     as_json: AsJson = False,
 ) -> None:
     """Sign the roster of all nodes so far, and write what the broker needs to know of them."""
+    as_json = as_json or context.obj
     from sottovoce.deployment.keys import sign_roster
 
     signed = sign_roster(folder, revoke or ())

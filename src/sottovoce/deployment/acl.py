@@ -76,6 +76,7 @@ persistence false
 retain_available false
 set_tcp_nodelay true
 message_size_limit {MESSAGE_LIMIT}
+max_packet_size {MESSAGE_LIMIT + 65536}
 max_keepalive {_KEEPALIVE}
 # A whole cohort answers the training server at once; what does not fit here is dropped.
 max_inflight_messages 200

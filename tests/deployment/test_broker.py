@@ -203,7 +203,7 @@ def test_a_node_cannot_speak_for_another_or_for_the_server(place: Place) -> None
 
 def test_a_name_and_a_client_id_that_somebody_writes_mean_nothing(place: Place) -> None:
     with (
-        guest(place, place.fed / "nodes" / "oslo") as node,
+        guest(place, place.fed / "nodes" / "oslo", client_id="node-1") as node,
         guest(place, place.fed / "nodes" / "lyon", client_id="node-1", clean_session=False) as thief,
         guest(place, place.fed / "server") as server,
     ):

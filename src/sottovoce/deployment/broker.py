@@ -120,7 +120,7 @@ class Broker:
             self._file = None
 
     def reload(self) -> None:
-        """Make the broker read ACL and revocations anew: Mosquitto reads its ACL at once, the rest needs a restart."""
+        """Start anew with the folder's ACL and revocations, which also cuts connections that stand."""
         self.stop()
         self._register = read_register(self._fed)
         self.start()

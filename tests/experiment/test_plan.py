@@ -108,11 +108,11 @@ def test_session_keys_cost_what_a_run_with_them_does() -> None:
     assert standing["real_bytes_down_per_client_round"] == standing["bytes_down_per_client_round"]
 
 
-def test_ballots_are_a_bit_a_value_and_said_not_to_be_built() -> None:
+def test_ballots_are_a_bit_a_value_and_need_a_second_server() -> None:
     told = plan(small(privacy=PRIVATE))["if_ballots"]
 
     assert told["up"] == ballot_bytes(650) == 82 + 144
-    assert told["built"] is False and "not built" in told["needs"]
+    assert told["built"] is True and "does not collude" in told["needs"]
 
 
 def test_masks_that_cannot_be_had_are_null_with_the_reason() -> None:

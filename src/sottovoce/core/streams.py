@@ -51,6 +51,7 @@ class Purpose(IntEnum):
     SETUP = 13  # anything else the set-up draws
     ATTACK = 14  # who is malicious, and what malicious clients draw
     DEVICE = 15  # which device a client has, how fast it is, and when it fails
+    BALLOT = 16  # rotations of ballots, which everybody knows, and the coins that round a client's
 
 
 class Named(Protocol):

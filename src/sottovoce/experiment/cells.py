@@ -134,8 +134,9 @@ class Cells:
             if named.same_as(self.proxy.private):
                 del scheme["public"]
         tables |= {"data": data, "scheme": scheme, "experiment": general}
-        if _value(tables, ("aggregation", "secure")) == "real":  # the same sums, without the cryptography
-            tables["aggregation"] = {**tables["aggregation"], "secure": "ideal"}
+        ideal = {"real": "ideal", "ballot": "ideal-ballot"}  # the same sums, without the cryptography
+        if (secure := _value(tables, ("aggregation", "secure"))) in ideal:
+            tables["aggregation"] = {**tables["aggregation"], "secure": ideal[secure]}
         if self.workers is not None:
             tables["engine"] = {**tables.get("engine", {}), "workers": self.workers}
         experiment = parse(tables, where="[tune]")

@@ -15,6 +15,7 @@ from sottovoce.core.errors import ConfigError, PrivacyError
 from sottovoce.data import OVER
 from sottovoce.devices import Dropout
 from sottovoce.experiment.data_table import check_data
+from sottovoce.experiment.ballot_rules import BALLOTS, ballot_form, check_ballots
 from sottovoce.experiment.defence import check_defence
 from sottovoce.experiment.device_table import check_devices, make_dropout
 from sottovoce.experiment.names import GRIDS, SCHEME_KEYS, check_names
@@ -133,6 +134,7 @@ class Experiment(Table):
         self._check_privacy(scheme)
         check_threat(self, scheme)
         check_once(self, scheme)
+        check_ballots(self, scheme)
         check_devices(self, scheme)
         self._check_guard()
 
@@ -222,6 +224,11 @@ class Experiment(Table):
         """Return how sums are made."""
         return self.aggregation.secure or ("none" if self.privacy is None else "ideal")
 
+    @property
+    def counts_ballots(self) -> bool:
+        """Tell whether clients cast ballots that two aggregators count."""
+        return self.secure in BALLOTS
+
     def make_dropout(self) -> Dropout:
         """Return who leaves when, beside what a device profile brings."""
         return make_dropout(self)
@@ -245,6 +252,8 @@ class Experiment(Table):
         tables = self.model_dump(mode="json", exclude_none=True, exclude={"sweep", "tune"})
         tables["scheme"] |= tables["scheme"].pop("keys")
         tables["aggregation"]["secure"] = self.secure
+        if self.counts_ballots:
+            tables["aggregation"]["ballot"] = ballot_form(self)
         scheme = self.make_scheme()
         tables["scheme"] |= {key: value for key in scheme.own_keys() if (value := getattr(scheme, key)) is not None}
         return tables

@@ -47,11 +47,13 @@ def dropout_cost(ready: Ready, chance: float) -> dict[str, Any]:
     plan = ready.plan
     if plan is not None and plan.shares.server_part > 0:
         told["epsilon_server_if_nobody_left"] = _if_nobody_left(plan)
-        told["noise_factor"] = plan.shares.server_part**-0.5
+        told["noise_factor"] = 1.0 if plan.shares.by_aggregators else plan.shares.server_part**-0.5
     return told
 
 
 def _if_nobody_left(plan: PrivacyPlan) -> float | None:
+    if plan.shares.by_aggregators:
+        return plan.epsilon_server
     part = min((size - plan.shares.colluders) / size for size in (plan.shares.floor, plan.shares.cap))
     value = against(plan.request, plan.events(), most=plan.max_participations, part=part)
     return value if value < float("inf") else None

@@ -24,6 +24,7 @@ from sottovoce.experiment.ready import Ready, make_ready, make_unmeasured, start
 from sottovoce.experiment.real_costs import real_cost
 from sottovoce.experiment.shapes import gather_shapes
 from sottovoce.experiment.signal import predicted_signal
+from sottovoce.federation.ballots.coding import Ballots
 from sottovoce.federation.coding import Terms
 from sottovoce.federation.costs import Costs, costs_of
 from sottovoce.federation.engine import Engine, drive
@@ -91,6 +92,7 @@ def _told(experiment: Experiment, known: _Known) -> dict[str, Any]:
         "paper_cost_down_bytes_all_rounds": paper_down,
         **real_cost(ready),
         "secure": experiment.secure,
+        "ballot": ready.coding.form if isinstance(ready.coding, Ballots) else None,
         "private": privacy is not None,
         "epsilon": None if privacy is None else privacy.epsilon,
         **privacy_cost(ready),

@@ -18,7 +18,7 @@ from sottovoce.experiment.device_costs import Load
 from sottovoce.experiment.loads import judged_costs
 from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.protection import Protection, privacy_request
-from sottovoce.experiment.real_costs import outline_of
+from sottovoce.experiment.real_costs import ballot_bytes, outline_of
 from sottovoce.experiment.signal import loudest
 from sottovoce.experiment.sketch import Sketch, sketch
 from sottovoce.federation.client import setup_message
@@ -142,6 +142,8 @@ def _sizes(
 ) -> tuple[dict[str, Sizes], dict[str, Sizes]]:
     """Return what one client sends and receives in each phase of a round, and once to enrol."""
     known = at.sketch
+    if sender.experiment.counts_ballots:
+        return {"train": Sizes(ballot_bytes(length), sender.down)}, {}
     if sender.experiment.secure != "real":
         floats = bits == 32 if known is None else known.request.mechanism == "gaussian"
         return {"train": Sizes(wire.frame_size(length, None if floats else bits), sender.down)}, {}

@@ -143,11 +143,19 @@ class PrivacyTable(Table):
 class AggregationTable(Table):
     """The `[aggregation]` table: how messages are summed, and what the server sees of single clients."""
 
-    secure: Literal["none", "ideal", "real"] | None = Field(
+    secure: Literal["none", "ideal", "real", "ballot", "ideal-ballot"] | None = Field(
         None,
         description='"none": the server sees each message. "ideal": it is given the sum only, as if by a trusted '
-        'party. "real": the cryptographic protocol is run, with all its bytes. Not set: "ideal" in a private run, '
-        'else "none".',
+        'party. "real": the cryptographic protocol is run, with all its bytes. "ballot": each client sends one bit a '
+        "value to two aggregators that do not collude and add the noise, so that nobody has more than one vote "
+        '(docs/ballots.md); "ideal-ballot": the same count by a trusted party. Not set: "ideal" in a private run, else '
+        '"none".',
+    )
+    ballot: Literal["sign", "stochastic", "rotated"] | None = Field(
+        None,
+        description='For ballots: how a value becomes one bit. "sign": its sign. "stochastic": a coin whose mean is '
+        'the value, up to clip_norm / sqrt(values). "rotated": the same after a random rotation that is new in every '
+        'round. Not set: "sign" for schemes that send signs, else "rotated".',
     )
     weighting: Literal["auto", "records", "equal"] = Field(
         "auto",

@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from sottovoce.core.errors import InputError, PrivacyError
+from sottovoce.experiment.ballot_rules import ballot_form
 from sottovoce.experiment.measure import MEASURED
 from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.switches_table import smallest_session
 from sottovoce.experiment.tables import AggregationTable, PrivacyTable
+from sottovoce.federation.ballots.coding import Ballots
 from sottovoce.federation.coding import Clear, Coding, FloatGrid, Private, SignGrid
 from sottovoce.federation.cohort import Cohort
 from sottovoce.federation.quorum import Fewest
@@ -55,6 +57,8 @@ class Protection:
         """Return how messages travel."""
         cohort, experiment = self.parts.cohort, self.parts.experiment
         if plan is not None:
+            if plan.shares.by_aggregators:
+                return Ballots(plan, self.parts.seeds, ballot_form(experiment))
             return Private(plan, self.parts.seeds)
         if experiment.secure == "none":
             return Clear(bound.form, bound.length, cohort.most)
@@ -121,6 +125,7 @@ def privacy_request(
         form=bound.form,
         clip_norm=clip_norm,
         spent=spent,
+        noise_by="aggregators" if parts.experiment.counts_ballots else "clients",
         epsilon=table.epsilon,
         epsilon_server=table.epsilon_server,
         noise_multiplier=table.noise_multiplier,

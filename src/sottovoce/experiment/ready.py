@@ -16,6 +16,8 @@ from sottovoce.experiment.measure import MEASURED, coordinate_importance, measur
 from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.protection import Protection, everyone
 from sottovoce.federation.aggregate import Aggregator, Direct
+from sottovoce.federation.ballots.coding import Ballots
+from sottovoce.federation.ballots.ideal import IdealCount
 from sottovoce.federation.client import setup_message
 from sottovoce.federation.coding import Clear, Coding
 from sottovoce.federation.engine import Engine, Enrolment, Evaluator, drive
@@ -238,6 +240,8 @@ def _aggregator(
         if not isinstance(coding, Clear):  # the tables refuse it before; without a word it would be no defence
             raise InputError(f"{defence.name} cannot judge updates that the server does not see")
         return Robust(coding, protection.fewest(plan), defence, table.defence_attackers, cohort.expected, reference)
+    if isinstance(coding, Ballots):
+        return IdealCount(coding)
     if policy is None:
         return Direct(coding, protection.fewest(plan))
     seeds = protection.parts.seeds

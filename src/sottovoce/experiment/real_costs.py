@@ -40,6 +40,8 @@ def real_cost(ready: Ready) -> dict[str, Any]:
     try:
         if ready.plan is not None and ready.plan.bits is None:
             raise InputError('[privacy] mechanism = "gaussian" is not made of integers and cannot be masked')
+        if ready.plan is not None and ready.plan.shares.by_aggregators:
+            raise InputError("ballots are counted by two aggregators and not masked")
         length = ready.scheme.length if ready.plan is None else ready.plan.word_length
         bits = protection.coding(ready.scheme, ready.plan).bits
         outline = outline_of(protection.parts, protection.fewest(ready.plan), length, bits)
@@ -105,8 +107,8 @@ def _ballots(ready: Ready, down: int) -> dict[str, Any]:
         "up": ballot_bytes(ready.scheme.length),
         "down": down,
         "messages": 1,
-        "built": False,
-        "needs": "a second server that does not collude with the first; not built here yet",
+        "built": True,
+        "needs": 'a second server that does not collude with the first; [aggregation] secure = "ballot"',
     }
 
 

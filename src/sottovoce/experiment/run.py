@@ -28,6 +28,7 @@ from sottovoce.experiment.records import Record, Told, best_of, tell, tell_opera
 from sottovoce.experiment.summary import selecting_metric, summarise
 from sottovoce.experiment.threat import ATTACKED, is_lost
 from sottovoce.experiment.timing import check_memory, invite, make_timing
+from sottovoce.federation.ballots import counting
 from sottovoce.federation.costs import costs_of
 from sottovoce.federation.engine import Engine, Evaluator, drive
 from sottovoce.federation.growth import gone, too_few_left
@@ -109,7 +110,7 @@ def _play(
         observe(Told(record or {}, mine).whole)
     if best := best_of(records, metric):
         folder.check_best(best["round"])
-    with _ledger(folder, ready.plan, records) as ledger:
+    with _ledger(folder, ready, records) as ledger:
         if ledger is not None:
             if done:
                 ledger.check_draws(done, draws_commitment(state))
@@ -196,12 +197,15 @@ def _start(ready: Ready, engine: Engine, folder: RunFolder, ledger: Ledger | Non
 
 
 @contextmanager
-def _ledger(folder: RunFolder, plan: PrivacyPlan | None, records: list[Record]) -> Iterator[Ledger | None]:
-    """Open the ledger of a private run, and refuse one that knows less than the checkpoint."""
-    if plan is None:
+def _ledger(folder: RunFolder, ready: Ready, records: list[Record]) -> Iterator[Ledger | None]:
+    """Open the ledger of a private run, and refuse one that knows less than the checkpoint.
+
+    Ballots are counted by two, and the other one's account is opened too.
+    """
+    if (plan := ready.plan) is None:
         yield None
         return
-    with Ledger.of_server(folder.path / "ledger.jsonl", plan) as ledger:
+    with Ledger.of_server(folder.path / "ledger.jsonl", plan) as ledger, counting(ready.server.aggregator, folder.path):
         # An aborted round released nothing and need not be in the ledger.
         ledger.check_checkpoint(max((record["round"] for record in records if "aborted" not in record), default=0))
         yield ledger

@@ -11,6 +11,7 @@ from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.ready import Ready
 from sottovoce.experiment.records import Record, best_of
 from sottovoce.experiment.thesis_bounds import thesis_bounds
+from sottovoce.federation.ballots.coding import Ballots
 from sottovoce.federation.coding import FloatGrid
 from sottovoce.federation.costs import Costs
 
@@ -79,6 +80,8 @@ def summarise(parts: Parts, ready: Ready, records: list[Record], costs: Costs, *
     if isinstance(ready.coding, FloatGrid):
         summary["quantisation_step"] = ready.coding.step
         summary["quantisation_error_at_most"] = ready.coding.step / 2 * parts.cohort.most / parts.cohort.expected
+    if isinstance(ready.coding, Ballots):
+        summary["ballot"] = ready.coding.form
     if experiment.secure == "real":
         up, senders = _measured(records)[0] if plan is None else (costs.client.up, 1)
         summary |= secure_cost(ready, up, senders)

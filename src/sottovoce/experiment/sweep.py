@@ -49,6 +49,8 @@ def layout(experiment: Experiment) -> list[Experiment]:
     base = experiment.tables()
     if experiment.aggregation.secure is None:  # the default differs between a private run and one that is not
         del base["aggregation"]["secure"]
+    if experiment.aggregation.ballot is None:  # it differs between schemes
+        base["aggregation"].pop("ballot", None)
     named = {(table, key) for table, key, values in axes if len(values) > 1}
     points: dict[str, Experiment] = {}
     for combination in itertools.product(*(values for _, _, values in axes)):

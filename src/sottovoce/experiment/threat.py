@@ -107,7 +107,7 @@ def beset(
     attack = _make(kind, table, pair, cohort)
     behaviour = Conspiracy(
         attack,
-        boost=_boost(table, scheme, private=experiment.privacy is not None),
+        boost=1.0 if experiment.counts_ballots else _boost(table, scheme, private=experiment.privacy is not None),
         data=dataset.name,
         fraction=float(table.fraction),
         cohort=cohort,

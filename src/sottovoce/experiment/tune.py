@@ -162,8 +162,9 @@ def _remarks(experiment: Experiment, cells: Cells, trials: Trials, best: Point) 
         if len(axis.values) > 1 and axis.ordered and place in (0, len(axis.values) - 1):
             end = "smallest" if axis.values[place] == min(axis.values) else "largest"
             yield f"{axis.name} = {axis.values[place]} is the {end} value that was tried; a wider list may do better"
-    if experiment.secure == "real":
-        yield 'the cells summed with secure = "ideal": the sums are those of "real"'
+    if experiment.secure in ("real", "ballot"):
+        ideal = "ideal" if experiment.secure == "real" else "ideal-ballot"
+        yield f'the cells summed with secure = "{ideal}": the sums are those of "{experiment.secure}"'
     elsewhere = {name: table for name, table in experiment.tables().items() if name not in ("data", "experiment")}
     for path, text in _texts(elsewhere):
         if path != ("scheme", "public") and text == cells.proxy.origin.source:

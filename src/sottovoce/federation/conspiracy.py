@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.vectors import Vector
+from sottovoce.federation.ballots.coding import Ballots
 from sottovoce.federation.behaviour import Scene
 from sottovoce.federation.coding import Clear, Coding, Private, SignGrid, Terms
 from sottovoce.privacy.noise.clipping import clip
@@ -50,6 +51,8 @@ class Conspiracy:
         """Return the message, boosted as the attack has it."""
         malicious = len(scene.malicious)
         values = _values(message, coding)
+        if isinstance(coding, Ballots):
+            return coding.aimed(values, scene.round)  # any bytes are a ballot, and nothing says more than this one
         if isinstance(coding, Private) and not self.skip_clipping:
             values = _clipped(values, coding, terms)
         boost, part = self._boost(malicious, values, coding, terms), _QUARTER / malicious
@@ -86,7 +89,7 @@ def _values(message: Message, coding: Coding) -> NDArray[Any]:
     """Return a message as numbers; packed signs as +1 and -1."""
     if isinstance(coding, SignGrid) or (isinstance(coding, Clear) and coding.form == "signs"):
         return expand(message, coding.length)
-    if isinstance(coding, Private) and coding.plan.request.form == "signs":
+    if isinstance(coding, Private | Ballots) and coding.plan.request.form == "signs":
         return expand(message, coding.plan.request.length)
     return message
 

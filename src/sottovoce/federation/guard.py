@@ -56,9 +56,12 @@ def influence(plan: PrivacyPlan, width: float = 4.0) -> dict[str, float | None]:
                           still have to let pass, because an honest message carries that much noise
     guard_radius          sqrt(k V sqrt(2 d) + V d / K) clip norms: what the energy guard still lets one client add,
                           where its bound B is the norm of the honest sum
+    Of ballots all are 1: a client that sends any bytes has one vote, and its length is one clip norm.
     V is the noise variance of the whole sum in squared clip norms, d the length of a message, K the expected cohort.
     """
     request = plan.request
+    if plan.shares.by_aggregators:
+        return dict.fromkeys(INFLUENCE, 1.0)
     unit = 1.0 if request.form == "signs" else request.clip_norm
     variance = (plan.stddev() / request.clip_norm) ** 2
     left_out = variance * request.length / plan.expected_cohort

@@ -141,7 +141,9 @@ def server_round(server: Server, state: State, round_: int) -> Generator[Request
     scheme = server.scheme
     cohort, drawn = server.draw(state, round_)
     server.record_draws(round_, {**state, **drawn})
-    terms = Terms(len(cohort), float(state.get("clip_norm", 0.0)))
+    # Who votes hears nothing about the others; where clients share the noise they must know among how many.
+    told = 0 if server.plan is not None and server.plan.shares.by_aggregators else len(cohort)
+    terms = Terms(told, float(state.get("clip_norm", 0.0)))
     seed = scheme.round_seed(round_)
     down = scheme.downlink(state, seed)
     if server.plan is not None:

@@ -36,6 +36,7 @@ __all__ = ["Ledger", "Verdict", "verify"]
 
 VERSION: Final = 1
 GENESIS: Final = "0" * 64
+NOTES: Final = ("ballots",)  # lines of the helper of secret ballots: whom a round counts
 
 Step = Callable[[str], None]
 
@@ -62,6 +63,7 @@ class Ledger:
         self._step = step
         self._rounds: list[int] = []
         self._draws: dict[int, str] = {}  # the last commitment of each round
+        self._notes: list[dict[str, Any]] = []
         self._torn = 0
         self._last = GENESIS
         self._index = 0
@@ -155,6 +157,18 @@ class Ledger:
         self._append({"kind": "draws", "round": round_, "commitment": commitment})
         self._draws[round_] = commitment
 
+    @property
+    def notes(self) -> list[dict[str, Any]]:
+        """Return what was noted beside charges and draws, line by line."""
+        return list(self._notes)
+
+    def note(self, kind: str, round_: int, fields: dict[str, Any]) -> None:
+        """Write a line of another kind, which counts for nothing here; on return it is on disk."""
+        if kind not in NOTES:
+            raise PrivacyError(f"a ledger has no lines of kind {kind!r}")
+        self._append({"kind": kind, "round": round_, **fields})
+        self._notes.append({"kind": kind, "round": round_, **fields})
+
     def check_draws(self, round_: int, commitment: str) -> None:
         """Raise unless a checkpoint's draws are those that were recorded in its last round."""
         if self._draws.get(round_) != commitment:
@@ -230,6 +244,8 @@ class Ledger:
             self._draws[int(entry["round"])] = str(entry["commitment"])
         elif entry["kind"] == "torn":
             self._torn += 1
+        elif entry["kind"] in NOTES:
+            self._notes.append(entry)
         else:
             raise PrivacyError(f"{self.path.name} line {number} is of unknown kind {entry['kind']!r}")
         self._last = entry["hash"]

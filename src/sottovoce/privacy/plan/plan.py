@@ -24,8 +24,9 @@ from sottovoce.privacy.noise.clipping import LEAST_CLIP_NORM, MOST_CLIP_NORM, Ad
 from sottovoce.privacy.noise.grid import NoiseGrid
 from sottovoce.privacy.noise.mechanisms import Gaussian
 from sottovoce.privacy.noise.randomness import Randomness
+from sottovoce.privacy.plan import ballots
 from sottovoce.privacy.plan.cohort import Counts, Drawn, draw_cohort
-from sottovoce.privacy.plan.request import PrivacyRequest, check_keys
+from sottovoce.privacy.plan.request import NoiseBy, PrivacyRequest, check_keys
 from sottovoce.privacy.plan.server import Targets, expected_contributions
 from sottovoce.privacy.plan.shares import Shares
 from sottovoce.privacy.plan.solve import grid_costs, solve_request
@@ -192,6 +193,11 @@ class PrivacyPlan:
         count = float(sums[-1]) / self.step(bound) / self._count_scale
         return Release(sums[:-1], self.adaptive.next_norm(bound, count, self.expected_cohort))
 
+    def aggregator_noise(self, randomness: Randomness) -> NDArray[np.int64]:
+        """Return the noise that one of two aggregators adds to the votes of a round; see `plan.ballots`."""
+        self._check_randomness(randomness, "aggregators")
+        return ballots.noise(self.grid, self.request.length, randomness)
+
     # What it is.
 
     @property
@@ -269,7 +275,7 @@ class PrivacyPlan:
     def events(self, rounds: int | None = None) -> list[Event]:
         """Return the accounting events of the first `rounds` rounds, with what was spent before."""
         count = self.rounds if rounds is None else rounds
-        costs = grid_costs(self.grid, self.noise_multiplier)
+        costs = grid_costs(self.grid, self.noise_multiplier, self.shares)
         return events_of(self.request, self.shares, self.noise_multiplier, count, **costs)
 
     def epsilon_after(self, rounds: int) -> float:
@@ -325,11 +331,15 @@ class PrivacyPlan:
         in_range("clip_norm", clip_norm, low=LEAST_CLIP_NORM, high=MOST_CLIP_NORM)
         return clip_norm
 
-    def _check_randomness(self, randomness: Randomness) -> None:
+    def _check_randomness(self, randomness: Randomness, noise_by: NoiseBy = "clients") -> None:
+        if self.request.noise_by != noise_by:
+            raise PrivacyError(f"the noise of this plan is added by the {self.request.noise_by}, not by the {noise_by}")
         if self.request.deployment and randomness.repeatable:
             raise PrivacyError("noise in a deployment must come from the operating system, not from a seed")
 
 
 def _seal(parts: dict[str, Any]) -> str:
     plain = {key: asdict(value) if hasattr(value, "__dataclass_fields__") else value for key, value in parts.items()}
+    if plain["request"]["noise_by"] == "clients":  # as if ballots were never thought of: older ledgers stay valid
+        del plain["request"]["noise_by"], plain["shares"]["by_aggregators"]
     return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()

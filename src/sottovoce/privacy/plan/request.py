@@ -13,10 +13,11 @@ from sottovoce.privacy.accounting.events import ACCOUNTANTS, SAMPLINGS, Accounta
 from sottovoce.privacy.noise.clipping import LEAST_CLIP_NORM, MOST_CLIP_NORM
 from sottovoce.privacy.noise.grid import Form
 
-__all__ = ["CLIPPINGS", "MECHANISMS", "Clipping", "Mechanism", "PrivacyRequest", "check_keys"]
+__all__ = ["CLIPPINGS", "MECHANISMS", "Clipping", "Mechanism", "NoiseBy", "PrivacyRequest", "check_keys"]
 
 Clipping = Literal["fixed", "public", "adaptive", "private"]
 Mechanism = Literal["discrete-gaussian", "gaussian"]
+NoiseBy = Literal["clients", "aggregators"]
 CLIPPINGS: tuple[Clipping, ...] = ("fixed", "public", "adaptive", "private")
 MECHANISMS: tuple[Mechanism, ...] = ("discrete-gaussian", "gaussian")
 _DELETED: Final = {  # keys that once were, and what to do instead
@@ -35,7 +36,8 @@ class PrivacyRequest:
     rounds and participations. `threshold` 1 means that no client may drop out;
     secure aggregation's floor(2n/3) + 1 is `threshold` 2/3. `clipping` says where `clip_norm` comes from: the config
     (fixed), public updates (public), a start that adapts (adaptive), or the clients' own norms (private, which needs
-    `unsafe_clip_norm`). `spent` are releases before round 1, such as a vote.
+    `unsafe_clip_norm`). `spent` are releases before round 1, such as a vote. `noise_by` says who adds the noise: the
+    clients in shares, or two aggregators half each (secret ballots, `plan.ballots`).
     """
 
     clients: int
@@ -63,6 +65,7 @@ class PrivacyRequest:
     grid: Literal["solved", "papers"] = "solved"
     bits: int | None = None
     spent: tuple[Event, ...] = ()
+    noise_by: NoiseBy = "clients"
     deployment: bool = False
     unsafe_delta: bool = False
     unsafe_clip_norm: bool = False
@@ -88,6 +91,7 @@ class PrivacyRequest:
         one_of("clipping", self.clipping, CLIPPINGS)
         one_of("form", self.form, ("floats", "signs"))
         one_of("grid", self.grid, ("solved", "papers"))
+        one_of("noise_by", self.noise_by, ("clients", "aggregators"))
         self._check_budget()
         self._check_clipping()
         self._check_noise()
@@ -147,6 +151,14 @@ class PrivacyRequest:
             raise InputError("the continuous Gaussian is for comparing float schemes with a given clip_norm only")
         if self.grid == "papers" and self.form != "signs":
             raise InputError("the papers' grid of step 1 is for signs only")
+        if self.noise_by == "aggregators":
+            if self.mechanism == "gaussian" or self.clipping == "adaptive":
+                raise InputError(
+                    'ballots are counted in integers and tell no norms: they need mechanism "discrete-gaussian" and no '
+                    'clipping "adaptive"'
+                )
+            if self.bits is not None or self.grid == "papers":
+                raise InputError("a ballot has one bit a value whatever bits and grid say; leave them out")
 
     def _check_cohort(self) -> None:
         if self.sampling == "fixed":

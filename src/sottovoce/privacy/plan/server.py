@@ -166,6 +166,8 @@ def _noise_per_draw(request: PrivacyRequest, most: int, outsiders: float) -> flo
 
 def _part(shares: Shares, rounding: float) -> float:
     """Return left(part)^2 / z^2 of `Event`: the part of (z R)^2 that the server does not know."""
+    if shares.by_aggregators:
+        return shares.server_part  # each adds the rounding width to its own half
     return shares.server_part - rounding * (1 - shares.server_part)
 
 

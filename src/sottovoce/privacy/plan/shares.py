@@ -28,18 +28,24 @@ class Shares:
 
     Shares of V / t(n) would leave more noise, but would tell n: in a million coordinates the variance of the sum is
     measured to a thousandth, and n tells who was sampled.
+
+    With `by_aggregators` clients add nothing: each of two aggregators adds V / 2 to the sum, however many messages it
+    is made of. Each knows its own half; clients know none, so neither survivors nor colluders matter.
     """
 
     threshold: float
     colluders: int
     floor: int
     cap: int
+    by_aggregators: bool = False
 
     def __post_init__(self) -> None:
         in_range("threshold", self.threshold, low=0.5, high=1)
         in_range("colluders", self.colluders, low=0)
         in_range("cohort_floor", self.floor, low=1)
         in_range("cohort_cap", self.cap, low=self.floor)
+        if self.by_aggregators:
+            return
         if self.honest(self.floor) < 1:
             raise PrivacyError(
                 f"cohort_floor must leave an honest survivor, got {self.floor}: of its {self.survivors(self.floor)} "
@@ -58,6 +64,8 @@ class Shares:
 
     def survivors(self, cohort: int) -> int:
         """Return t(n), the fewest messages with which a sum may be opened."""
+        if self.by_aggregators:
+            return min(cohort, self.floor, 2)
         return cohort if self.threshold == 1 else min(cohort, int(self.threshold * cohort + 1e-9) + 1)
 
     def honest(self, cohort: int) -> int:
@@ -67,17 +75,17 @@ class Shares:
     @cached_property
     def server_part(self) -> float:
         """Return the least part of V that server and colluders do not know: (t(n) - c) / n of the worst cohort."""
-        return self._least(self._survivors - self.colluders)
+        return 0.5 if self.by_aggregators else self._least(self._survivors - self.colluders)
 
     @cached_property
     def member_part(self) -> float:
         """Return the least part of V that one client of the cohort does not know: all but its own share."""
-        return self._least(self.sizes - 1)
+        return 1.0 if self.by_aggregators else self._least(self.sizes - 1)
 
     @cached_property
     def third_part(self) -> float:
         """Return what `server_part` would be if a third of every cohort told the server its noise."""
-        return self._least(self._survivors - self.sizes // 3)
+        return 0.5 if self.by_aggregators else self._least(self._survivors - self.sizes // 3)
 
     def unknown_shares(self) -> list[Counts]:
         """Return, for each adversary, how many shares of each cohort it does not know; outsiders know none."""

@@ -8,8 +8,10 @@ from typing import Any
 
 from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.privacy.accounting import accountant as accounts
+from sottovoce.privacy.accounting.events import Event
 from sottovoce.privacy.noise.grid import NoiseGrid, solve_grid
 from sottovoce.privacy.noise.lattice import ROUNDING
+from sottovoce.privacy.plan.ballots import solve_ballot_grid
 from sottovoce.privacy.plan.request import PrivacyRequest
 from sottovoce.privacy.plan.server import (
     COARSEST_ROUNDING,
@@ -62,13 +64,13 @@ def _solved(request: PrivacyRequest, shares: Shares, targets: Targets, noise: fl
     epsilon = accounts.epsilon(events, delta=accounted_delta(request), accountant=request.accountant)
     most = participations(request, rounds, epsilon)
     grid = request_grid(request, shares, noise, rounds, epsilon, most)
-    events = events_of(request, shares, noise, rounds, **grid_costs(grid, noise))
+    events = events_of(request, shares, noise, rounds, **grid_costs(grid, noise, shares))
     return {
         "request": request,
         "noise_multiplier": noise,
         "epsilon": epsilon,
         "epsilon_server": against(request, events, most=most, part=shares.server_part),
-        "epsilon_member": against(request, events, most=most, part=shares.member_part),
+        "epsilon_member": _member(request, shares, events, most, epsilon),
         "rounds": rounds,
         "max_participations": most,
         "shares": shares,
@@ -77,10 +79,20 @@ def _solved(request: PrivacyRequest, shares: Shares, targets: Targets, noise: fl
     }
 
 
+def _member(request: PrivacyRequest, shares: Shares, events: list[Event], most: int, epsilon: float) -> float:
+    """Return epsilon against one client of the cohort.
+
+    With ballots a client hears nothing about the others and adds no noise, so it is an outsider to them.
+    """
+    if shares.by_aggregators and request.sampling == "poisson":
+        return epsilon
+    return against(request, events, most=most, part=shares.member_part)
+
+
 def _refined(solved: dict[str, Any]) -> dict[str, Any]:
     """Return the same with the noise that its own grid needs, which is finer than the coarsest; if that keeps it."""
     request, shares, grid, targets = (solved[name] for name in ("request", "shares", "grid", "targets"))
-    rounding = grid_costs(grid, solved["noise_multiplier"]).get("rounding", 0.0) * (1 + 1e-6)
+    rounding = grid_costs(grid, solved["noise_multiplier"], shares).get("rounding", 0.0) * (1 + 1e-6)
     server = noise_for_server(request, shares, rounding=rounding)
     targets = Targets(targets.noise_for_epsilon, server, targets.cap)
     finer = _solved(request, shares, targets, targets.noise)
@@ -176,6 +188,8 @@ def request_grid(
     finer = RARE_SLACK * request.delta / (rounds * (1 + math.exp(min(700.0, server))))
     if finer > length * shares.cap * 2.0**-117:
         slack = min(slack, finer)
+    if shares.by_aggregators:
+        return solve_ballot_grid(noise_multiplier=noise, shares=shares, length=length, max_slack=slack)
     return solve_grid(
         noise_multiplier=noise,
         shares=shares,
@@ -187,6 +201,11 @@ def request_grid(
     )
 
 
-def grid_costs(grid: NoiseGrid | None, noise: float) -> dict[str, float]:
-    """Return s^2 / (z R)^2, by how much the rounding widens the variance, and the lattice's distance; floats: none."""
+def grid_costs(grid: NoiseGrid | None, noise: float, shares: Shares) -> dict[str, float]:
+    """Return s^2 / (z R)^2, by how much the rounding widens the variance, and the lattice's distance; floats: none.
+
+    Two aggregators widen each its own half, so that neither's noise less the rounding is below z / sqrt(2).
+    """
+    if grid is not None and shares.by_aggregators:
+        return {"rounding": 0.0, "lattice": grid.slack}
     return {} if grid is None else {"rounding": (ROUNDING / (noise * grid.radius)) ** 2, "lattice": grid.slack}

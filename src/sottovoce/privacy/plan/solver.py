@@ -61,7 +61,8 @@ def events_of(
 def shares_of(request: PrivacyRequest) -> Shares:
     """Return how the noise of a cohort is shared, from the smallest cohort to the largest."""
     cap = cohort_cap(request)
-    return Shares(request.threshold, request.colluders, cohort_floor(request, cap), cap)
+    by_aggregators = request.noise_by == "aggregators"
+    return Shares(request.threshold, request.colluders, cohort_floor(request, cap), cap, by_aggregators)
 
 
 def cohort_cap(request: PrivacyRequest) -> int:

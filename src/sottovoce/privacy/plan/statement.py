@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from sottovoce.privacy.plan.ballots import describe_ballots
+
 if TYPE_CHECKING:
     from sottovoce.privacy.plan.plan import PrivacyPlan
 
@@ -14,7 +16,7 @@ __all__ = ["describe"]
 def describe(plan: PrivacyPlan) -> dict[str, Any]:
     """Return the plan's promises and settings; an epsilon is null where there is no bound."""
     request = plan.request
-    return {
+    told = {
         "mechanism": request.mechanism,
         "note": "deployment" if request.deployment else "simulated: not private",
         "accountant": request.accountant,
@@ -49,6 +51,7 @@ def describe(plan: PrivacyPlan) -> dict[str, Any]:
         "wrap_probability": plan.wrap_probability,
         "unsafe": list(request.unsafe),
     }
+    return told if request.noise_by == "clients" else told | describe_ballots(plan)
 
 
 def _finite(value: float) -> float | None:

@@ -1,0 +1,87 @@
+"""Noise by two aggregators: what a plan of secret ballots has in place of the clients' shares.
+
+A ballot is a vector of d votes, +1 or -1, so one client moves the sum of votes by sqrt(d) at most, whatever bytes it
+sends. Each of two aggregators adds a discrete Gaussian of variance
+
+    V_a = z_a^2 d + s^2,   z_a = noise_multiplier / sqrt(2),   s = 2, the rounding width of `noise.lattice`.
+
+Guarantee: outsiders face both noises, which less the rounding are `noise_multiplier` sensitivities or more, and do not
+know who was sampled. An aggregator faces the other's noise, z_a sensitivities, and knows who took part:
+`epsilon_server` is for either of them, by participations, without amplification. Both together know every ballot: no
+epsilon at all.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sottovoce.core.errors import PrivacyError
+from sottovoce.privacy.noise.grid import TAIL, NoiseGrid
+from sottovoce.privacy.noise.lattice import ROUNDING, sum_slack
+from sottovoce.privacy.noise.randomness import Randomness
+from sottovoce.privacy.noise.sampler import draw
+from sottovoce.privacy.noise.table import can_tabulate, centred_tables
+from sottovoce.privacy.plan.shares import Shares
+
+if TYPE_CHECKING:
+    from sottovoce.privacy.plan.plan import PrivacyPlan
+
+__all__ = ["WORD_BITS", "describe_ballots", "noise", "solve_ballot_grid"]
+
+WORD_BITS: Final = (16, 32)  # of the aggregators' shares: what their words may have
+
+
+def solve_ballot_grid(*, noise_multiplier: float, shares: Shares, length: int, max_slack: float) -> NoiseGrid:
+    """Return the grid of votes: step one, `variance` that of both aggregators together, `bits` those of a share.
+
+    Guarantee: the sum of any cohort up to the cap fits a word with 12 standard deviations of both noises to spare.
+    """
+    radius = math.nextafter(math.sqrt(length), math.inf)  # so that `length` votes are not longer
+    half = (noise_multiplier * radius) ** 2 / 2 + ROUNDING**2
+    variance = 2 * half
+    slack = length * float(sum_slack(2, half))
+    if slack > max_slack:
+        raise PrivacyError(
+            f"the noise of {length} votes at noise multiplier {noise_multiplier:.4g} is too far from a Gaussian; raise "
+            "the noise, or send more values"
+        )
+    if not can_tabulate(half, 1):
+        raise PrivacyError(
+            f"the noise of {length} votes at noise multiplier {noise_multiplier:.4g} is too wide for the exact "
+            "sampler; raise epsilon, or send fewer values"
+        )
+    needed = shares.cap + TAIL * math.sqrt(variance)
+    bits = next((bits for bits in WORD_BITS if 2.0 ** (bits - 1) > needed), None)
+    if bits is None:
+        raise PrivacyError(f"a cohort of {shares.cap} ballots does not fit a word; lower the cohort cap")
+    margin = 2.0 ** (bits - 1) - 1 - shares.cap
+    wrap = min(1.0, 2 * length * math.exp(-margin * margin / (2 * variance)))
+    return NoiseGrid(bits, radius, variance, 0, wrap, slack)
+
+
+def noise(grid: NoiseGrid | None, length: int, randomness: Randomness) -> NDArray[np.int64]:
+    """Return one aggregator's noise: discrete Gaussians of half the grid's variance, in votes."""
+    if grid is None:
+        raise PrivacyError("the continuous Gaussian does not count votes")
+    tables = centred_tables(Fraction(grid.variance) / 2, (Fraction(0),))
+    drawn = draw(tables, np.zeros(length, np.int32), randomness.bits())
+    return drawn.view(np.int32).astype(np.int64)
+
+
+def describe_ballots(plan: PrivacyPlan) -> dict[str, Any]:
+    """Return what a plan of ballots promises in other words, or beside, that of the clients' noise."""
+    return {
+        "noise_by": "two aggregators",
+        "aggregator_noise_multiplier": plan.noise_multiplier / math.sqrt(2),
+        "epsilon_against": "anyone who does not know who was sampled; trusts that both aggregators add their noise",
+        "epsilon_server_against": "either aggregator, with any other clients, while the other one adds its noise",
+        "epsilon_both_aggregators": None,
+        "epsilon_both_aggregators_is": "infinite: leader and helper together open every ballot",
+        "bits_per_coordinate": 1,
+        "share_bits": plan.bits,
+    }

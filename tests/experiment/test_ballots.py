@@ -1,0 +1,103 @@
+"""Runs whose clients cast ballots."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sottovoce.core.errors import ConfigError, PrivacyError
+from sottovoce.experiment.plan import plan
+from sottovoce.experiment.run import run
+from tests.experiment.small import small
+
+PRIVATE = {"noise_multiplier": 0.5, "clip_norm": 1.0, "delta": 1e-3}
+SIGNS = {"noise_multiplier": 0.5, "delta": 1e-3}
+IDEAL = {"secure": "ideal-ballot"}
+
+
+def test_plan_tells_one_vote_and_one_message() -> None:
+    told = plan(small(privacy=PRIVATE, aggregation=IDEAL))
+
+    assert told["bytes_up_per_client_round"] == 82 + 144
+    assert told["votes"] == told["most_per_coordinate"] == 1
+    assert (told["ballot"], told["secure"]) == ("rotated", "ideal-ballot")
+    assert told["privacy"]["epsilon_both_aggregators"] is None
+    assert told["epsilon_server"] > told["epsilon"] == told["epsilon_member"]
+
+
+def test_both_accounts_are_charged_for_every_round(tmp_path: Path) -> None:
+    summary = run(small(privacy=PRIVATE, aggregation=IDEAL), tmp_path / "run")
+
+    kinds = [
+        [json.loads(line)["kind"] for line in (tmp_path / "run" / name).read_text().splitlines()]
+        for name in ("ledger.jsonl", "helper-ledger.jsonl")
+    ]
+    assert [row.count("charge") for row in kinds] == [6, 6]
+    assert kinds[1][1:3] == ["ballots", "charge"]
+    assert summary["ballot"] == "rotated" and summary["bytes_up_per_client_round"] == 226
+
+
+def test_little_noise_lets_a_model_learn_by_votes(tmp_path: Path) -> None:
+    tables: dict[str, Any] = {
+        "experiment": {"rounds": 20, "evaluate_every": 20},
+        "data": {"clients": 100},
+        "cohort": {"sample_rate": 1.0},
+        "client": {"local_steps": 4, "client_lr": 0.5},
+        "privacy": {"noise_multiplier": 1.0, "clip_norm": 1.0, "delta": 1e-3},
+    }
+
+    summary = run(small(**tables, aggregation=IDEAL), tmp_path / "run")
+
+    assert summary["accuracy_final"] > 0.8
+
+
+def test_a_resumed_run_ends_with_the_same_model_and_the_same_account(tmp_path: Path) -> None:
+    experiment = small(privacy=PRIVATE, aggregation=IDEAL)
+    run(experiment, tmp_path / "whole")
+
+    class Stop:
+        def on_round(self, record: dict[str, Any], state: object) -> None:
+            if record["round"] == 3:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(experiment, tmp_path / "cut", callbacks=[Stop()])
+    run(experiment, tmp_path / "cut", resume=True)
+
+    models = [np.load(tmp_path / name / "model.npz") for name in ("whole", "cut")]
+    for key in models[0].files:
+        np.testing.assert_array_equal(models[0][key], models[1][key])
+
+
+@pytest.mark.parametrize(
+    ("tables", "words"),
+    [
+        ({}, "add \\[privacy\\]"),
+        ({"privacy": {**PRIVATE, "mechanism": "gaussian"}}, "mechanism"),
+        ({"privacy": {**PRIVATE, "bits": 12}}, "bits"),
+        ({"privacy": {"noise_multiplier": 0.5, "delta": 1e-3, "clipping": "adaptive"}}, "adaptive"),
+        ({"privacy": PRIVATE, "scheme": {"name": "fl-once"}, "cohort": {"sample_rate": 1}}, "fl-once"),
+        ({"privacy": SIGNS, "scheme": {"name": "fl-sign"}, "aggregation": {**IDEAL, "ballot": "rotated"}}, "signs"),
+        ({"privacy": PRIVATE, "threat": {"attack": "gradient-ascent", "fraction": 0.1, "boost": 5}}, "one bit"),
+        ({"privacy": PRIVATE, "aggregation": {"secure": "ideal", "ballot": "sign"}}, "ballot is for"),
+    ],
+)
+def test_what_ballots_cannot_do_is_refused_in_one_sentence(tables: dict[str, Any], words: str) -> None:
+    with pytest.raises((ConfigError, PrivacyError), match=words):
+        small(**{"aggregation": IDEAL, **tables})
+
+
+@pytest.mark.parametrize("form", ["sign", "rotated"])
+def test_attackers_of_a_ballot_have_one_vote_each(form: str, tmp_path: Path) -> None:
+    threat = {"attack": "gradient-ascent", "fraction": 0.2}
+    experiment = {"rounds": 2, "evaluate_every": 2}
+    summary = run(
+        small(experiment=experiment, privacy=PRIVATE, aggregation={**IDEAL, "ballot": form}, threat=threat),
+        tmp_path / "run",
+    )
+
+    assert summary["attack_boost"] == 1.0

@@ -14,8 +14,8 @@ from pydantic import Field, ValidationError, model_validator
 from sottovoce.core.errors import ConfigError, PrivacyError
 from sottovoce.data import OVER
 from sottovoce.devices import Dropout
-from sottovoce.experiment.data_table import check_data
 from sottovoce.experiment.ballot_rules import BALLOTS, ballot_form, check_ballots
+from sottovoce.experiment.data_table import check_data
 from sottovoce.experiment.defence import check_defence
 from sottovoce.experiment.device_table import check_devices, make_dropout
 from sottovoce.experiment.names import GRIDS, SCHEME_KEYS, check_names

@@ -6,7 +6,6 @@ import os
 import queue
 import shutil
 import ssl
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -285,7 +284,5 @@ def test_a_broker_for_another_host_or_at_a_taken_port_says_so(fed: Path, tmp_pat
     with pytest.raises(InputError, match="is no federation's folder"):
         Broker(tmp_path)
     (fed / "broker" / "key.pem").write_text("damaged")
-    began = time.monotonic()
     with pytest.raises(RunError, match="ended at once, with code"), Broker(fed, log=tmp_path / "log"):
         pass
-    assert time.monotonic() - began < 15

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -131,13 +132,19 @@ class Broker:
             if process.poll() is not None:
                 raise RunError(f"the broker ended at once, with code {process.returncode}; see {self.log}")
             try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                self._greet()
             except OSError:
                 if time.monotonic() > patience:
                     raise RunError(f"the broker does not listen after {_PATIENCE:.0f} s; see {self.log}") from None
                 time.sleep(0.02)
             else:
                 return
+
+    def _greet(self) -> None:
+        """Shake hands over TLS: mosquitto listens for a moment before it finds that it cannot read its key."""
+        context = ssl.create_default_context(cafile=self._fed / "public" / "ca.pem")
+        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as plain:
+            context.wrap_socket(plain, server_hostname="127.0.0.1").close()
 
     def _mosquitto(self) -> list[str]:
         for path in (self._fed / "public" / "ca.pem", self._fed / "public" / "crl.pem", self._fed / "public" / "acl"):

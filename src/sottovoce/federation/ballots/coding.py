@@ -22,7 +22,7 @@ import scipy.fft
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import RunError, WireError
-from sottovoce.core.streams import Purpose, Seeds
+from sottovoce.core.streams import Owners, Purpose, Streams
 from sottovoce.core.vectors import Vector
 from sottovoce.federation.coding import Opened, Terms
 from sottovoce.federation.sums import Fold
@@ -79,7 +79,7 @@ class Ballots:
     """Messages as ballots; noise and coins are seeded: this is a simulation."""
 
     plan: PrivacyPlan
-    seeds: Seeds
+    seeds: Owners
     form: BallotForm
 
     bits = 1
@@ -153,7 +153,7 @@ class Ballots:
         return rotate(message, self._rotation(round_)) if self.form == "rotated" else message
 
     def _rotation(self, round_: int) -> Signs:
-        return _signs(self.seeds, round_, self.length)
+        return _signs(self.seeds.public, round_, self.length)
 
 
 def rotate(values: Vector, signs: Signs) -> Vector:
@@ -168,9 +168,9 @@ def rotate_back(values: Vector, signs: Signs) -> Vector:
 
 
 @lru_cache(maxsize=2)  # every client of a round asks for the same
-def _signs(seeds: Seeds, round_: int, length: int) -> Signs:
+def _signs(public: Streams, round_: int, length: int) -> Signs:
     """Return the rotation of a round: it follows from the public seed, which is fixed before anybody votes."""
-    rng = seeds.public.get(Purpose.BALLOT, _ROTATION, round_)
+    rng = public.get(Purpose.BALLOT, _ROTATION, round_)
     signs = np.frombuffer(rng.bytes(packed_size(length)), np.uint8).copy()
     if length % 8:
         signs[-1] &= (1 << length % 8) - 1

@@ -35,7 +35,7 @@ bench-peers: $(STAMP)
 	$(BIN)/python -m benchmarks.peers
 
 # The stamp is younger than pyproject.toml and setup.py exactly when the environment holds what they ask for.
-$(STAMP): pyproject.toml $(wildcard setup.py) $(wildcard src/sottovoce/models/*.[ch])
+$(STAMP): pyproject.toml $(wildcard setup.py) $(wildcard src/sottovoce/*/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "sottovoce needs python3 >= 3.11, this is " + sys.version.split()[0] + "; set PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'

@@ -1,4 +1,4 @@
-"""Build the fast path's kernels when there is a compiler; without one sottovoce installs all the same."""
+"""Build what is written in C when there is a compiler; without one sottovoce installs all the same."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,9 @@ from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
+CORE = Path("src/sottovoce/core")
 MODELS = Path("src/sottovoce/models")
+OPTIONS = ["-O3", "-std=c11", "-fvisibility=hidden", "-fno-math-errno"]
 
 
 class AnyPythonExt(build_ext):
@@ -40,8 +42,17 @@ setup(
             [str(MODELS / "kernels.c")],
             depends=[str(header) for header in sorted(MODELS.glob("*.h"))],
             # No -march: the code asks for AVX2 function by function and the processor is asked at run time.
-            extra_compile_args=["-O3", "-std=c11", "-fvisibility=hidden", "-fno-math-errno"],
+            extra_compile_args=OPTIONS,
             optional=True,
-        )
+        ),
+        Extension(
+            "sottovoce.core._native",
+            [str(source) for source in sorted(CORE.glob("native_*.c"))],
+            depends=[str(header) for header in sorted(CORE.glob("*.h"))],
+            # What is rounded, and when, is written in the sources: a compiler may fuse nothing on its own.
+            extra_compile_args=[*OPTIONS, "-fno-trapping-math", "-ffp-contract=off"],
+            libraries=[] if os.name == "nt" else ["m"],
+            optional=True,
+        ),
     ],
 )

@@ -78,7 +78,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used, so that `sottovoce --help` does not wait for numba."""
+    """Import a public name when it is first used, so that `sottovoce --help` does not wait for numpy."""
     if name == "__version__":
         from importlib.metadata import version
 

@@ -72,8 +72,10 @@ def _images(
     as_json: AsJson = False,
 ) -> None:
     """Rebuild a client's images from its first message, or from the first sum."""
+    from sottovoce.report.with_matplotlib import can_draw
     from sottovoce.studies.inversion_study import infer_images
 
+    can_draw(png)
     points = _points(file, changes)
     with messages(quiet=quiet):
         pictures = [infer_images(point, tell=_ticker(point, "step", quiet=quiet)) for point in points]

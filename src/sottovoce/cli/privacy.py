@@ -37,7 +37,9 @@ def privacy(
     """Compute noise and both epsilons: against outsiders and against the server."""
     from sottovoce.privacy import calculate
     from sottovoce.report.tables import grouped
+    from sottovoce.report.with_matplotlib import can_draw
 
+    can_draw(png)
     keys: dict[str, Any] = {
         "sample_rate": _rate("--sample-rate", sample_rate),
         "rounds": rounds,

@@ -46,7 +46,9 @@ def report(
     from sottovoce.report.robustness import cells
     from sottovoce.report.runs import facts, lead, read_runs
     from sottovoce.report.tables import table, warnings
+    from sottovoce.report.with_matplotlib import can_draw
 
+    can_draw(png)
     read, damaged = read_runs(runs)
     if watch:
         if html is not None or png is not None or as_json:

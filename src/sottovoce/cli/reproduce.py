@@ -95,8 +95,10 @@ def _reproduce(
     from sottovoce.cli.progress import view
     from sottovoce.core.validate import one_of
     from sottovoce.report.published import write_series_png
+    from sottovoce.report.with_matplotlib import can_draw
     from sottovoce.studies.catalogue import study_of
 
+    can_draw(png)
     one_of("--scale", scale, ("small", "full"))
     study = study_of(name)
     started: set[str] = set()

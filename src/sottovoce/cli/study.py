@@ -51,8 +51,10 @@ def _mechanisms(
     as_json: AsJson = False,
 ) -> None:
     """Play federated logistic regression with noise on the clients' weights, beside the printed accuracies."""
+    from sottovoce.report.with_matplotlib import can_draw
     from sottovoce.studies.mechanisms import printed_curves, read_cells, read_settings, run_study
 
+    can_draw(png)
     others = [cell for folder in also or () for cell in read_cells(folder)]
     settings = read_settings(file, changes or [])
     folder = out or Path("runs") / settings.name

@@ -20,9 +20,9 @@ import zlib
 from typing import Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from sottovoce.core import native
 from sottovoce.core.errors import InputError, WireError
 from sottovoce.core.validate import in_range
 from sottovoce.core.vectors import Vector
@@ -53,6 +53,7 @@ Words = NDArray[np.uint32]
 
 _FIELDS = struct.Struct("<4sBBHQ")
 _LANES: Final = 64
+_CHUNK: Final = 1 << 14  # words at a time, whole bytes at any width
 _FACTOR: Final = np.uint32(0x9E3779B1)
 
 
@@ -151,9 +152,12 @@ def pack_bits(values: NDArray[np.generic], bits: int) -> Bytes:
     if values.size and (int(values.min()) < 0 or int(values.max()) >= 1 << bits):
         raise InputError(f"values do not fit {bits} bits without a sign")
     size = _body_size(values.size, bits)
-    packed = np.zeros((size + 7) // 8, np.uint64)
-    _pack(np.ascontiguousarray(values, dtype=np.uint32).reshape(-1), bits, packed)
-    return packed.astype("<u8", copy=False).view(np.uint8)[:size]
+    words = np.ascontiguousarray(values, dtype=np.uint32).reshape(-1)
+    if (library := native.library()) is None:
+        return _plain_pack(words, bits)
+    packed = np.empty(size + 8, np.uint8)  # stores of eight bytes may end after the last word
+    library.pack_bits(native.place(words), words.size, bits, native.place(packed))
+    return packed[:size]
 
 
 def unpack_bits(packed: Bytes, bits: int, length: int) -> Words:
@@ -161,10 +165,12 @@ def unpack_bits(packed: Bytes, bits: int, length: int) -> Words:
     in_range("bits", bits, low=1, high=32)
     if packed.size != _body_size(length, bits):
         raise WireError(f"{length} words of {bits} bits take {_body_size(length, bits)} bytes, got {packed.size}")
-    padded = np.zeros((packed.size + 15) // 8 * 8, np.uint8)  # whole words, and one more that the last value may touch
+    if (library := native.library()) is None:
+        return _plain_unpack(packed, bits, length)
+    padded = np.zeros(packed.size + 8, np.uint8)  # the last value may be read with as many bytes after it
     padded[: packed.size] = packed
     words = np.empty(length, np.uint32)
-    _unpack(padded.view("<u8").astype(np.uint64, copy=False), bits, words)
+    library.unpack_bits(native.place(padded), length, bits, native.place(words))
     return words
 
 
@@ -181,44 +187,38 @@ def _check(fields: bytes, body: memoryview) -> int:
     blocks = body.nbytes // (4 * _LANES)
     lanes = np.zeros(_LANES, np.uint32)
     if blocks:
-        _mix(np.frombuffer(body, "<u4", count=blocks * _LANES).reshape(blocks, _LANES), lanes)
+        words = np.frombuffer(body, "<u4", count=blocks * _LANES)
+        if (library := native.library()) is None:
+            lanes = _plain_mix(words.reshape(blocks, _LANES))
+        else:
+            library.mix(native.place(words), blocks, native.place(lanes))
     check = zlib.crc32(fields)
-    check = zlib.crc32(lanes.tobytes(), check)
+    check = zlib.crc32(lanes.astype("<u4", copy=False).tobytes(), check)
     return zlib.crc32(body[4 * _LANES * blocks :], check)
 
 
-@njit(cache=True, nogil=True)
-def _mix(blocks, lanes):  # type: ignore[no-untyped-def]
-    # One row at a time, and the product truncated before the sum: only so does the loop become vector code.
-    for block in range(blocks.shape[0]):
-        row = blocks[block]
-        for lane in range(_LANES):
-            lanes[lane] = np.uint32(lanes[lane] * _FACTOR) + row[lane]
+def _plain_mix(blocks: NDArray[np.uint32]) -> Words:
+    """Return the lanes as one sum: word i counts odd^(blocks - 1 - i), modulo 2^32."""
+    powers = np.full(len(blocks), _FACTOR, np.uint32)
+    powers[0] = 1
+    np.multiply.accumulate(powers, out=powers)
+    return np.asarray((blocks * powers[::-1, None]).sum(axis=0, dtype=np.uint32))
 
 
-@njit(cache=True, nogil=True)
-def _pack(values, bits, packed):  # type: ignore[no-untyped-def]
-    width = np.uint64(bits)
-    buffer, filled, end = np.uint64(0), np.uint64(0), 0
-    for value in values:
-        word = np.uint64(value)
-        buffer |= word << filled
-        filled += width
-        if filled >= np.uint64(64):
-            packed[end] = buffer
-            end += 1
-            filled -= np.uint64(64)
-            buffer = word >> (width - filled)
-    if filled:
-        packed[end] = buffer
+def _plain_pack(words: Words, bits: int) -> Bytes:
+    places = np.arange(bits, dtype=np.uint32)
+    parts = [
+        np.packbits(((words[start : start + _CHUNK, None] >> places) & 1).astype(np.uint8), bitorder="little")
+        for start in range(0, words.size, _CHUNK)
+    ]
+    return np.concatenate(parts) if parts else np.empty(0, np.uint8)
 
 
-@njit(cache=True, nogil=True)
-def _unpack(packed, bits, words):  # type: ignore[no-untyped-def]
-    mask = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
-    for index in range(words.size):
-        place = np.uint64(index) * np.uint64(bits)
-        start, shift = place >> np.uint64(6), place & np.uint64(63)
-        # Two shifts, because a shift by 64 is undefined.
-        above = (packed[start + np.uint64(1)] << np.uint64(1)) << (np.uint64(63) - shift)
-        words[index] = np.uint32(((packed[start] >> shift) | above) & mask)
+def _plain_unpack(packed: Bytes, bits: int, length: int) -> Words:
+    words = np.empty(length, np.uint32)
+    places = np.uint32(1) << np.arange(bits, dtype=np.uint32)
+    for start in range(0, length, _CHUNK):
+        part = words[start : start + _CHUNK]
+        digits = np.unpackbits(packed[start * bits // 8 :][: -(-part.size * bits // 8)], bitorder="little")
+        part[:] = digits[: part.size * bits].reshape(part.size, bits) @ places
+    return words

@@ -260,7 +260,7 @@ def _version(package: str) -> str | None:
 
 def _environment(parts: Parts, given: Given) -> dict[str, Any]:
     """Return what the run runs on; which trainer the workers take is logged too."""
-    packages = ("sottovoce", "numpy", "scipy", "numba", "torch", "scikit-learn", "dp-accounting", "cryptography")
+    packages = ("sottovoce", "numpy", "scipy", "torch", "scikit-learn", "dp-accounting", "cryptography")
     client = parts.experiment.client
     choice = choose_trainer(parts.network, parts.training(), client.trainer, client.device)
     logging.getLogger(__name__).info("trainer: %s", choice)

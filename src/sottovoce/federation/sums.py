@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from sottovoce.core import wire
+from sottovoce.core import native, wire
 from sottovoce.core.errors import RunError
 from sottovoce.core.vectors import Vector
 from sottovoce.schemes.packed_signs import Tally
@@ -72,7 +71,7 @@ class FloatSum:
 
     def add(self, accumulator: NDArray[np.int64], payload: bytes) -> None:
         """Add one float32 message."""
-        _add_on_grid(accumulator, read_floats(payload, self.length), np.float64(2.0**self.fraction_bits))
+        _add_on_grid(accumulator, read_floats(payload, self.length), 2.0**self.fraction_bits)
 
     def merge(self, accumulator: NDArray[np.int64], other: NDArray[np.int64]) -> None:
         """Add another accumulator."""
@@ -153,17 +152,18 @@ def mean(total: NDArray[Any], expected: float) -> Vector:
     return (total / expected).astype(np.float32)
 
 
-@njit(cache=True, nogil=True)
-def _largest(values):  # type: ignore[no-untyped-def]
-    # max() of integers, because |x| as bits orders like |x| and puts NaN above everything; floats would not vectorise.
+def _largest(values: Vector) -> float:
+    """Return the largest |value|, NaN if there is one: as integers, because |x| as bits orders like |x|, NaN on top."""
     bits = values.view(np.uint32)
-    top = np.uint32(0)
-    for index in range(bits.size):
-        top = max(top, np.uint32(bits[index] & np.uint32(0x7FFFFFFF)))
-    return np.array([top], np.uint32).view(np.float32)[0]
+    if (library := native.library()) is None:
+        top = np.max(bits & np.uint32(0x7FFFFFFF), initial=0)
+    else:
+        top = library.largest(native.place(bits), bits.size)
+    return float(np.array([top], np.uint32).view(np.float32)[0])
 
 
-@njit(cache=True, nogil=True)
-def _add_on_grid(accumulator, values, scale):  # type: ignore[no-untyped-def]
-    for index in range(values.size):
-        accumulator[index] += np.int64(np.rint(np.float64(values[index]) * scale))
+def _add_on_grid(accumulator: NDArray[np.int64], values: Vector, scale: float) -> None:
+    if (library := native.library()) is None:
+        accumulator += np.rint(values.astype(np.float64) * scale).astype(np.int64)
+        return
+    library.add_on_grid(native.place(accumulator), native.place(values), values.size, scale)

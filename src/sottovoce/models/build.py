@@ -45,6 +45,6 @@ def make_model(
 def _is_model(model: object) -> bool:
     if isinstance(model, Network):
         return True
-    from sottovoce.models.module import TorchNetwork  # it frames bytes, and waits for numba
+    from sottovoce.models.module import TorchNetwork
 
     return isinstance(model, TorchNetwork)

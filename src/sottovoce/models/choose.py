@@ -84,6 +84,6 @@ def _ran(model: Model) -> Model:
     """Return the network that is really run: the whole one, if only some of its layers train."""
     if isinstance(model, Network):
         return model
-    from sottovoce.models.partial import Partial  # it frames bytes, and waits for numba
+    from sottovoce.models.partial import Partial
 
     return model.network if isinstance(model, Partial) else model

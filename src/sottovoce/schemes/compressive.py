@@ -7,10 +7,10 @@ from functools import lru_cache
 from typing import ClassVar, Final, Literal, final
 
 import numpy as np
-from numba import njit
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from sottovoce.core import native
 from sottovoce.core.errors import InputError
 from sottovoce.core.validate import in_range
 from sottovoce.core.vectors import Vector
@@ -164,14 +164,13 @@ def _order(dim: int, parts: int, seed: int) -> NDArray[np.uint32]:
     return np.ascontiguousarray(order.reshape(-1, parts).T)
 
 
-@njit(cache=True, nogil=True)
-def _gather(update, order, chunk):  # type: ignore[no-untyped-def]
-    """Fill chunks with shuffled coordinates and pad with zeros; unsigned indices need no test for negative ones."""
-    size = order.shape[1]
-    for row in range(order.shape[0]):
-        source, target = order[row], chunk[row]
-        for place in range(size - 1):
-            target[place] = update[source[place]]
-        last = source[size - 1]
-        target[size - 1] = update[last] if last < update.size else np.float32(0)
-        target[size:] = np.float32(0)
+def _gather(update: Vector, order: NDArray[np.uint32], chunks: NDArray[np.float32]) -> None:
+    """Fill chunks with shuffled coordinates and pad with zeros."""
+    rows, size = order.shape
+    update = np.ascontiguousarray(update, np.float32)
+    if (library := native.library()) is None:
+        chunks[:, :size] = np.append(update, np.float32(0))[order]
+        chunks[:, size:] = 0
+        return
+    places = native.place(update), update.size, native.place(order)
+    library.gather(*places, rows, size, native.place(chunks), chunks.shape[1])

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
-import scipy.fft
-from numba import njit
 from numpy.typing import NDArray
 
+from sottovoce.core import native
 from sottovoce.core.vectors import Vector
-from sottovoce.schemes.arithmetic import dot
+from sottovoce.schemes.arithmetic import dots
 
 __all__ = ["fast_length", "first", "forward", "inverse"]
 
@@ -20,6 +19,7 @@ _WORTHWHILE: Final = 2**14  # a shorter transform takes a moment
 _LARGEST_STEP: Final = 16
 _TAPS: Final = 19  # a step; with this Kaiser window the stop band is 140 dB down, below the rounding of float32
 _KAISER: Final = 14.5
+_WINDOWS: Final = 1 << 10  # filtered at once where there is no compiled filter
 
 
 def fast_length(size: int) -> int:
@@ -38,7 +38,7 @@ def fast_length(size: int) -> int:
 
 def forward(values: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the DCT-II of each row; `values` may be overwritten."""
-    return np.asarray(scipy.fft.dct(values, type=2, norm="ortho", axis=-1, overwrite_x=True))
+    return np.asarray(_fft().dct(values, type=2, norm="ortho", axis=-1, overwrite_x=True))
 
 
 def first(values: Vector, length: int, kept: int) -> Vector:
@@ -64,7 +64,13 @@ def inverse(coefficients: NDArray[np.float32], length: int) -> Vector:
     """Return the signal of `length` values with these first coefficients and zeros for the rest."""
     padded = np.zeros(length, np.float32)
     padded[: coefficients.size] = coefficients
-    return np.asarray(scipy.fft.idct(padded, type=2, norm="ortho", overwrite_x=True))
+    return np.asarray(_fft().idct(padded, type=2, norm="ortho", overwrite_x=True))
+
+
+def _fft() -> Any:
+    from scipy import fft  # whoever codes without transforms need not wait for it
+
+    return fft
 
 
 def _smooth(size: int) -> bool:
@@ -96,17 +102,18 @@ def _low_pass(length: int, kept: int, step: int) -> tuple[Vector, Vector]:
     return taps, (math.sqrt(step) / response).astype(np.float32)
 
 
-@njit(cache=True, nogil=True)
-def _filter(values, length, taps, step, thinned):  # type: ignore[no-untyped-def]
+def _filter(values: Vector, length: int, taps: Vector, step: int, thinned: Vector) -> None:
+    """Fill `thinned` with the filtered signal at every `step`-th place, its middle between two values."""
+    if (library := native.library()) is not None:
+        window = np.empty_like(taps)
+        signal = native.place(values), values.size, length, native.place(taps), taps.size
+        library.filter(*signal, step, native.place(thinned), thinned.size, native.place(window))
+        return
+    padded = np.zeros(length, np.float32)
+    padded[: values.size] = values
     before = (taps.size - step) // 2
-    window = np.empty_like(taps)
-    for index in range(thinned.size):
-        start = index * step - before
-        if start >= 0 and start + taps.size <= values.size:
-            thinned[index] = dot(values[start : start + taps.size], taps)
-            continue
-        for tap in range(taps.size):
-            place = start + tap
-            place = -1 - place if place < 0 else min(place, 2 * length - 1 - place)
-            window[tap] = values[place] if place < values.size else np.float32(0)
-        thinned[index] = dot(window, taps)
+    for start in range(0, thinned.size, _WINDOWS):
+        part = thinned[start : start + _WINDOWS]
+        places = step * np.arange(start, start + part.size)[:, None] - before + np.arange(taps.size)
+        places = np.where(places < 0, -1 - places, np.minimum(places, 2 * length - 1 - places))
+        part[:] = dots(padded[places], taps)

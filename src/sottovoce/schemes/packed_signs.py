@@ -9,13 +9,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
-from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from sottovoce.core import native
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.core.vectors import Vector
 
@@ -23,7 +20,7 @@ __all__ = ["Signs", "Tally", "expand", "pack_signs", "packed_size", "step"]
 
 Signs = NDArray[np.uint8]
 
-_LANES: Final = 32  # coordinates read at once by `_pack_signs`
+_LANES: Final = 32  # coordinates of a word of signs
 _SPREAD: Final = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").view(np.uint64)[:, 0]
 _BATCH: Final = 15  # signs that one pass of carry-save adders turns into a 4-bit count
 
@@ -42,9 +39,7 @@ def pack_signs(values: Vector, rng: Generator) -> Signs:
     values = np.ascontiguousarray(values, dtype=np.float32)
     words = -(-values.size // _LANES)
     positive, signless = np.empty(words, np.uint32), np.empty(words, np.uint32)
-    last = np.full(_LANES, -1, np.float32)
-    last[: values.size % _LANES] = values[values.size - values.size % _LANES :]
-    if _pack_signs(values, last, positive, signless):
+    if _pack_signs(values, positive, signless):
         if np.isnan(values).any():
             raise RunError("an update with values that are NaN has no sign; the client diverged")
         # One draw a coordinate, used or not, is cheaper than finding the zeros one by one.
@@ -66,8 +61,11 @@ def expand(signs: Signs, length: int) -> NDArray[np.int8]:
 def step(params: Vector, signs: Signs, size: float) -> Vector:
     """Return `params` moved by `size` along packed signs; server and clients get the same bits."""
     _check(signs, params.size)
+    if (library := native.library()) is None:
+        return params + expand(signs, params.size) * np.float32(size)
     moved = np.empty(params.size, np.float32)
-    _step(params, signs, np.float32(size), moved)
+    params, signs = np.ascontiguousarray(params, np.float32), np.ascontiguousarray(signs)
+    library.step(native.place(params), native.place(signs), params.size, size, native.place(moved))
     return moved
 
 
@@ -116,7 +114,7 @@ class Tally:
         total = np.full(self.length, -self.count, np.int32)
         size = packed_size(self.length)
         for low in range(0, len(self._planes), 8):
-            _add_digits(self._planes.view(np.uint8)[low : low + 8, :size], _SPREAD, np.int32(low + 1), total)
+            _add_digits(self._planes.view(np.uint8)[low : low + 8, :size], low + 1, total)
         return total
 
     def __getstate__(self) -> dict[str, Any]:
@@ -150,105 +148,63 @@ def _check(signs: Signs, length: int) -> None:
         )
 
 
-def _compare(typing_context: Any, values: Any, start: Any) -> Any:
-    """Compare 32 floats with zero at once: bits of those above it, bits of those that are zero or NaN.
-
-    A loop of shifts takes three times as long as this, which becomes a handful of vector compares and mask moves.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = make_array(signature.args[0])(context, builder, arguments[0])  # type: ignore[no-untyped-call]
-        vector = ir.VectorType(ir.FloatType(), _LANES)
-        pointer = builder.gep(array.data, [arguments[1]])
-        lanes = builder.load(builder.bitcast(pointer, vector.as_pointer()))
-        lanes.align = 4
-        zero = ir.Constant(vector, [0.0] * _LANES)
-        above = builder.bitcast(builder.fcmp_ordered(">", lanes, zero), ir.IntType(_LANES))
-        signless = builder.bitcast(builder.fcmp_unordered("==", lanes, zero), ir.IntType(_LANES))
-        return context.make_tuple(builder, signature.return_type, [above, signless])
-
-    return types.UniTuple(types.uint32, 2)(values, start), generate  # type: ignore[no-untyped-call]
+def _pack_signs(values: Vector, positive: NDArray[np.uint32], signless: NDArray[np.uint32]) -> bool:
+    """Fill both bit masks, above zero and zero or NaN; return whether any value has no sign."""
+    if (library := native.library()) is not None:
+        return bool(
+            library.pack_signs(native.place(values), values.size, native.place(positive), native.place(signless))
+        )
+    padded = np.full(positive.size * _LANES, -1, np.float32)
+    padded[: values.size] = values
+    positive[:] = np.packbits(padded > 0, bitorder="little").view("<u4")
+    signless[:] = ~(positive | np.packbits(padded < 0, bitorder="little").view("<u4"))
+    return bool(signless.any())
 
 
-_signs: Any = intrinsic(_compare)
-
-
-@njit(cache=True, nogil=True)
-def _pack_signs(values, last, positive, signless):  # type: ignore[no-untyped-def]
-    """Fill both bit masks; `last` stands for the values after the last whole word. Return whether any is signless."""
-    found = np.uint32(0)
-    whole = values.size // _LANES
-    for word in range(whole):
-        positive[word], signless[word] = _signs(values, np.int64(_LANES * word))
-        found |= signless[word]
-    if whole < positive.size:
-        positive[whole], signless[whole] = _signs(last, np.int64(0))
-        found |= signless[whole]
-    return found != 0
-
-
-@njit(cache=True, nogil=True)
-def _step(params, signs, size, moved):  # type: ignore[no-untyped-def]
-    for byte in range(params.size // 8):
-        bits = np.int32(signs[byte])
-        for bit in range(8):
-            moved[8 * byte + bit] = params[8 * byte + bit] + (size if (bits >> bit) & 1 else -size)
-    for index in range(params.size // 8 * 8, params.size):
-        moved[index] = params[index] + (size if (signs[index // 8] >> (index % 8)) & 1 else -size)
-
-
-@njit(inline="always")
-def _full_add(a, b, c):  # type: ignore[no-untyped-def]
+def _full_add(
+    a: NDArray[np.uint64], b: NDArray[np.uint64], c: NDArray[np.uint64]
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     half = a ^ b
     return half ^ c, (a & b) | (half & c)
 
 
-@njit(cache=True, nogil=True)
-def _compress(pending, digits):  # type: ignore[no-untyped-def]
+def _compress(pending: NDArray[np.uint64], digits: NDArray[np.uint64]) -> None:
     """Add fifteen bits of each coordinate by carry-save adders: eleven of them, four digits out."""
-    for word in range(pending.shape[1]):
-        one_a, two_a = _full_add(pending[0, word], pending[1, word], pending[2, word])
-        one_b, two_b = _full_add(pending[3, word], pending[4, word], pending[5, word])
-        one_c, two_c = _full_add(pending[6, word], pending[7, word], pending[8, word])
-        one_d, two_d = _full_add(pending[9, word], pending[10, word], pending[11, word])
-        one_e, two_e = _full_add(pending[12, word], pending[13, word], pending[14, word])
-        one_f, two_f = _full_add(one_a, one_b, one_c)
-        one, two_g = _full_add(one_d, one_e, one_f)
-        two_h, four_a = _full_add(two_a, two_b, two_c)
-        two_i, four_b = _full_add(two_d, two_e, two_f)
-        two, four_c = _full_add(two_g, two_h, two_i)
-        four, eight = _full_add(four_a, four_b, four_c)
-        digits[0, word] = one
-        digits[1, word] = two
-        digits[2, word] = four
-        digits[3, word] = eight
+    if (library := native.library()) is not None:
+        library.compress(native.place(pending), pending.shape[1], native.place(digits))
+        return
+    one_a, two_a = _full_add(pending[0], pending[1], pending[2])
+    one_b, two_b = _full_add(pending[3], pending[4], pending[5])
+    one_c, two_c = _full_add(pending[6], pending[7], pending[8])
+    one_d, two_d = _full_add(pending[9], pending[10], pending[11])
+    one_e, two_e = _full_add(pending[12], pending[13], pending[14])
+    one_f, two_f = _full_add(one_a, one_b, one_c)
+    digits[0], two_g = _full_add(one_d, one_e, one_f)
+    two_h, four_a = _full_add(two_a, two_b, two_c)
+    two_i, four_b = _full_add(two_d, two_e, two_f)
+    digits[1], four_c = _full_add(two_g, two_h, two_i)
+    digits[2], digits[3] = _full_add(four_a, four_b, four_c)
 
 
-@njit(cache=True, nogil=True)
-def _accumulate(digits, planes, carry):  # type: ignore[no-untyped-def]
+def _accumulate(digits: NDArray[np.uint64], planes: NDArray[np.uint64], carry: NDArray[np.uint64]) -> None:
     """Add a bit-sliced number to another that has room for the sum; `carry` is zero at first."""
-    for plane in range(planes.shape[0]):
-        if plane < digits.shape[0]:
-            for word in range(carry.size):
-                planes[plane, word], carry[word] = _full_add(planes[plane, word], digits[plane, word], carry[word])
+    if (library := native.library()) is not None:
+        digits = np.ascontiguousarray(digits)
+        places = native.place(digits), len(digits), native.place(planes)
+        library.accumulate(*places, len(planes), carry.size, native.place(carry))
+        return
+    for plane, kept in enumerate(planes):
+        if plane < len(digits):
+            planes[plane], carry = _full_add(kept, digits[plane], carry)
         else:
-            for word in range(carry.size):
-                kept = planes[plane, word]
-                planes[plane, word] = kept ^ carry[word]
-                carry[word] &= kept
+            planes[plane], carry = kept ^ carry, kept & carry
 
 
-@njit(cache=True, nogil=True)
-def _add_digits(planes, spread, shift, total):  # type: ignore[no-untyped-def]
+def _add_digits(planes: NDArray[np.uint8], shift: int, total: NDArray[np.int32]) -> None:
     """Add up to eight planes to the total: a table spreads eight bits over eight bytes, where the digits meet."""
-    whole = total.size // 8
-    for byte in range(planes.shape[1]):
-        counts = np.uint64(0)
-        for plane in range(planes.shape[0]):
-            counts |= spread[planes[plane, byte]] << np.uint64(plane)
-        if byte < whole:
-            for bit in range(8):
-                total[8 * byte + bit] += np.int32((counts >> np.uint64(8 * bit)) & np.uint64(255)) << shift
-        else:
-            for bit in range(total.size - 8 * byte):
-                total[8 * byte + bit] += np.int32((counts >> np.uint64(8 * bit)) & np.uint64(255)) << shift
+    if (library := native.library()) is not None:
+        places = native.place(planes), len(planes), planes.strides[0], native.place(_SPREAD)
+        library.add_digits(*places, shift, native.place(total), total.size)
+        return
+    for plane, bits in enumerate(planes):
+        total += np.unpackbits(bits, count=total.size, bitorder="little").astype(np.int32) << (plane + shift)

@@ -23,7 +23,7 @@ least the identity, so no pivot is below 1, which makes float32 safe. Five or si
 
 A chunk's result is the same to the bit whichever chunks come with it, on however many threads, and on every x86-64
 processor: rows never mix, no BLAS is called, and the order and the rounding of every sum are written down here and not
-left to a compiler (see `arithmetic.py`). A build of scipy for other processors may round transforms otherwise.
+left to a compiler (see `native_transforms.c`). A build of scipy for other processors may round transforms otherwise.
 """
 
 from __future__ import annotations
@@ -33,13 +33,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy import fft
 
+from sottovoce.core import native
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.core.validate import all_finite, in_range
-from sottovoce.schemes.arithmetic import dot, fma
 
 __all__ = ["reconstruct"]
 
@@ -50,8 +49,6 @@ RELAX = 1.8  # of ADMM
 INSIDE = 0.95  # how far towards the border of what is feasible a start or a step may go
 CLOSE = 0.3  # the relative gap of a guess that is worth starting from
 COARSE = 5e-4  # the least tolerance that float32 is asked for
-
-_kernel = njit(nogil=True, cache=True)  # no fastmath: a compiler that may reorder sums does so to fit its processor
 
 
 def reconstruct(
@@ -254,66 +251,20 @@ def _factorise(weights: Array, kept: int, factors: Array) -> None:
     h = np.zeros((rows, 2 * length), weights.dtype)
     h[:, :length] = fft.dct(weights, axis=1) * (0.5 / length)
     h[:, length + 1 :] = -h[:, length - 1 : 0 : -1]
+    factor = _compiled("factor", weights.dtype)
     for row in range(rows):
-        _factor(h[row], kept, factors[row])
+        factor(native.place(h[row]), kept, native.place(factors[row]), factors.shape[1])
 
 
-@_kernel
-def _factor(h, kept, m):  # type: ignore[no-untyped-def]
-    size, zero, one, half = m.shape[0], h.dtype.type(0), h.dtype.type(1), h.dtype.type(0.5)
-    for i in range(kept):
-        row = m[i]
-        for k in range(i, kept):
-            row[k] = h[k - i] + h[k + i]
-        row[i] += one
-        row[kept:] = zero
-    m[0] *= np.sqrt(half)
-    m[0, 0] = one + h[0]
-    for i in range(kept, size):
-        m[i, i:] = zero
-        m[i, i] = one
-    for j in range(0, size, 4):  # four rows, and four earlier ones to take from them at a time
-        t0, t1, t2, t3 = m[j, j:], m[j + 1, j:], m[j + 2, j:], m[j + 3, j:]
-        for k in range(0, j, 4):
-            x0, x1, x2, x3 = m[k, j:], m[k + 1, j:], m[k + 2, j:], m[k + 3, j:]
-            a0, a1, a2, a3 = -x0[0], -x1[0], -x2[0], -x3[0]
-            b0, b1, b2, b3 = -x0[1], -x1[1], -x2[1], -x3[1]
-            c0, c1, c2, c3 = -x0[2], -x1[2], -x2[2], -x3[2]
-            d0, d1, d2, d3 = -x0[3], -x1[3], -x2[3], -x3[3]
-            for i in range(t0.size):
-                v0, v1, v2, v3 = x0[i], x1[i], x2[i], x3[i]
-                t0[i] = fma(a3, v3, fma(a2, v2, fma(a1, v1, fma(a0, v0, t0[i]))))
-                t1[i] = fma(b3, v3, fma(b2, v2, fma(b1, v1, fma(b0, v0, t1[i]))))
-                t2[i] = fma(c3, v3, fma(c2, v2, fma(c1, v1, fma(c0, v0, t2[i]))))
-                t3[i] = fma(d3, v3, fma(d2, v2, fma(d1, v1, fma(d0, v0, t3[i]))))
-        for c in range(j, j + 4):
-            row = m[c, c:]
-            for k in range(j, c):
-                _subtract(m[k, c], m[k, c:], row)
-            pivot = np.sqrt(max(row[0], one))
-            inverse = one / pivot
-            for i in range(1, row.size):
-                row[i] *= inverse
-            row[0] = pivot
-
-
-@_kernel
-def _subtract(factor, x, target):  # type: ignore[no-untyped-def]
-    """Subtract `factor` times x from the target."""
-    negative = -factor
-    for i in range(target.size):
-        target[i] = fma(negative, x[i], target[i])
-
-
-@_kernel
-def _substitute(factors, x):  # type: ignore[no-untyped-def]
+def _substitute(factors: Array, x: Array) -> Array:
     """Replace each row x by the solution z of M^T M z = x, M its factor."""
+    substitute = _compiled("substitute", x.dtype)
     for row in range(x.shape[0]):
-        m, z = factors[row], x[row]
-        size = z.size
-        for i in range(size):
-            z[i] /= m[i, i]
-            _subtract(z[i], m[i, i + 1 : size], z[i + 1 :])
-        for i in range(size - 1, -1, -1):
-            z[i] = (z[i] - dot(m[i, i + 1 : size], z[i + 1 :])) / m[i, i]
+        substitute(native.place(factors[row]), factors.shape[1], native.place(x[row]), x.shape[1])
     return x
+
+
+def _compiled(name: str, dtype: np.dtype[Any]) -> Any:
+    """Return a function of the compiled library for float32 or float64."""
+    kind = "float" if dtype == np.float32 else "double"
+    return getattr(native.required("the reconstruction of fl-cs on the server"), f"{name}_{kind}")

@@ -11,10 +11,10 @@ from typing import Final
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from numba import njit
 from numpy.typing import NDArray
 
-from sottovoce.core.wire import Buffer, Words
+from sottovoce.core import native
+from sottovoce.core.wire import Buffer, Words, unpack_bits
 
 __all__ = ["Sum", "add_mask", "add_packed", "new_sum", "reduce"]
 
@@ -50,30 +50,14 @@ def add_mask(total: Sum, key: bytes, sign: int) -> None:
 
 def add_packed(total: Sum, packed: Buffer, bits: int) -> None:
     """Add words that are packed to `bits` bits each, without unpacking them to memory first."""
-    whole = len(packed) // 8
-    rest = int.from_bytes(packed[8 * whole :], "little")
-    _add_packed(total, np.frombuffer(packed, "<u8", count=whole), np.uint64(rest), bits)
+    source = np.frombuffer(packed, np.uint8)
+    if (library := native.library()) is None:
+        total += unpack_bits(source, bits, total.size).astype(total.dtype)
+        return
+    add = getattr(library, f"add_packed_{8 * total.itemsize}")
+    add(native.place(total), total.size, native.place(source), source.size, bits)
 
 
 def reduce(total: Sum, bits: int) -> Words:
     """Return the sum modulo 2^bits as 32-bit words."""
     return total.astype(np.uint32) & np.uint32((1 << bits) - 1)
-
-
-@njit(cache=True, nogil=True)
-def _add_packed(total, blocks, rest, bits):  # type: ignore[no-untyped-def]
-    width = np.uint64(bits)
-    mask = (np.uint64(1) << width) - np.uint64(1)
-    buffer, filled, block = np.uint64(0), np.uint64(0), 0
-    for index in range(total.size):
-        if filled < width:
-            fresh = blocks[block] if block < blocks.size else rest
-            block += 1
-            value = (buffer | (fresh << filled)) & mask
-            buffer = fresh >> (width - filled)
-            filled += np.uint64(64) - width
-        else:
-            value = buffer & mask
-            buffer >>= width
-            filled -= width
-        total[index] += value

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Self, final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from sottovoce.core import native
 from sottovoce.core.errors import InputError
 from sottovoce.core.validate import in_range
 from sottovoce.models.fronts.projection import unit
@@ -17,6 +17,7 @@ from sottovoce.models.network import Shape
 __all__ = ["Hashed"]
 
 _LONGEST: Final = 8  # tokens of an n-gram
+_ODD: Final = 0x9E3779B97F4A7C15
 
 Floats = NDArray[np.float32]
 
@@ -69,7 +70,7 @@ class Hashed:
     def features(self, x: NDArray[Any]) -> Floats:
         """Return the features of rows of tokens."""
         counts = np.zeros((len(x), self.dims), np.float32)
-        _count(np.ascontiguousarray(x, np.uint64), np.uint64(self.ngrams), np.uint64(self.seed), counts)
+        _count(np.ascontiguousarray(x, np.uint64), self.ngrams, self.seed, counts)
         return unit(np.sign(counts) * np.sqrt(np.abs(counts)))
 
     def fitted(self, public: NDArray[Any], scale: float, threads: int = 1) -> Self:
@@ -89,25 +90,26 @@ class Hashed:
         return {}
 
 
-@njit(cache=True, nogil=True)
-def _mixed(word):  # type: ignore[no-untyped-def]
-    """Mix the bits of a word: the finaliser of splitmix64 (Steele, Lea and Flood 2014)."""
-    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return word ^ (word >> np.uint64(31))
+def _count(tokens: NDArray[np.uint64], ngrams: int, seed: int, counts: Floats) -> None:
+    """Add +-1 for every n-gram to its box: the lowest bit of the hash is the sign, the upper half chooses the box."""
+    rows, length = tokens.shape
+    boxes = counts.shape[1]
+    if (library := native.library()) is not None:
+        library.count(native.place(tokens), rows, length, ngrams, seed, native.place(counts), boxes)
+        return
+    words = _mixed(np.full((rows, length), (seed + _ODD) & (2**64 - 1), np.uint64))
+    for size in range(min(ngrams, length)):
+        # What starts here goes one token further, unless that is padding or the end.
+        words = _mixed(words[:, : length - size] + tokens[:, size:] * np.uint64(_ODD))
+        whole = (np.lib.stride_tricks.sliding_window_view(tokens, size + 1, axis=1) != 0).all(axis=2)
+        row, start = np.nonzero(whole)
+        found = words[row, start]
+        box = ((found >> np.uint64(32)) * np.uint64(boxes)) >> np.uint64(32)
+        np.add.at(counts, (row, box), np.where(found & np.uint64(1), np.float32(1), np.float32(-1)))
 
 
-@njit(cache=True, nogil=True)
-def _count(tokens, ngrams, seed, counts):  # type: ignore[no-untyped-def]
-    boxes = np.uint64(counts.shape[1])
-    for row in range(tokens.shape[0]):
-        for start in range(tokens.shape[1]):
-            word = _mixed(seed + np.uint64(0x9E3779B97F4A7C15))
-            for place in range(start, min(start + np.int64(ngrams), tokens.shape[1])):
-                token = tokens[row, place]
-                if token == 0:
-                    break
-                word = _mixed(word + token * np.uint64(0x9E3779B97F4A7C15))
-                # The lowest bit is the sign, the upper half chooses the box.
-                box = ((word >> np.uint64(32)) * boxes) >> np.uint64(32)
-                counts[row, box] += np.float32(1) if word & np.uint64(1) else np.float32(-1)
+def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Mix the bits of words: the finaliser of splitmix64 (Steele, Lea and Flood 2014)."""
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(words ^ (words >> np.uint64(31)))

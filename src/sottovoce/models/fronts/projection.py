@@ -23,10 +23,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from sottovoce.core import wire
+from sottovoce.core import native, wire
 from sottovoce.core.errors import InputError, WireError
 from sottovoce.core.vectors import Vector
 
@@ -197,26 +196,26 @@ def _half(axes: NDArray[np.float64]) -> tuple[Floats, NDArray[np.float64]]:
     return (axes / largest[:, None]).astype(np.float16).astype(np.float32), largest
 
 
-@njit(cache=True, nogil=True)
-def _project(coefficients, channels, places, pairs, out):  # type: ignore[no-untyped-def]
+def _project(coefficients: Floats, channels: Floats, places: Floats, pairs: NDArray[np.int64], out: Floats) -> None:
     """Fill `out` with the products of each record; not by BLAS, whose rounding depends on the number of records."""
-    line = np.empty(coefficients.shape[2], np.float32)
-    products = np.empty((channels.shape[0], places.shape[1]), np.float32)
-    for record in range(coefficients.shape[0]):
-        for axis in range(channels.shape[0]):
-            line[:] = np.float32(0)
-            for channel in range(channels.shape[1]):
-                weight, row = channels[axis, channel], coefficients[record, channel]
-                for i in range(line.size):
-                    line[i] += weight * row[i]
-            product = products[axis]
-            product[:] = np.float32(0)
-            for place in range(line.size):
-                weight, row = line[place], places[place]
-                for i in range(product.size):
-                    product[i] += weight * row[i]
-        for feature in range(pairs.shape[0]):
-            out[record, feature] = products[pairs[feature, 0], pairs[feature, 1]]
+    records, depth, size = coefficients.shape
+    if (library := native.library()) is not None:
+        coefficients, channels = (np.ascontiguousarray(part, np.float32) for part in (coefficients, channels))
+        pairs = np.ascontiguousarray(pairs, np.int64)
+        room = np.empty(size + len(channels) * places.shape[1], np.float32)
+        library.project(
+            *(native.place(coefficients), records, depth, size),
+            *(native.place(channels), len(channels), native.place(places), places.shape[1]),
+            *(native.place(pairs), len(pairs), native.place(out), native.place(room)),
+        )
+        return
+    lines = np.zeros((records, len(channels), size), np.float32)
+    for channel in range(depth):
+        lines += channels[:, channel, None] * coefficients[:, None, channel]
+    products = np.zeros((records, len(channels), places.shape[1]), np.float32)
+    for place in range(size):
+        products += lines[:, :, place, None] * places[place]
+    out[:] = products[:, pairs[:, 0], pairs[:, 1]]
 
 
 def _words(axes: Floats) -> NDArray[np.uint32]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from sottovoce.core import native
 from sottovoce.core.errors import InputError, PrivacyError, RunError
 from sottovoce.core.validate import in_range
 from sottovoce.core.vectors import Vector
@@ -23,7 +23,7 @@ MOST_CLIP_NORM: Final = 1e20
 
 def norm(message: Vector) -> float:
     """Return the L2 norm; raise if any value is not finite, which is this client's failure and never summed."""
-    length = math.sqrt(float(_squares(message)))
+    length = math.sqrt(_squares(message))
     if not math.isfinite(length):
         raise RunError("the update has values that are not finite; it was not sent")
     return length
@@ -109,16 +109,17 @@ class Adaptive:
         return min(MOST_CLIP_NORM, max(LEAST_CLIP_NORM, clip_norm * math.exp(-self.lr * (fraction - self.quantile))))
 
 
-@njit(cache=True, nogil=True)
-def _squares(values):  # type: ignore[no-untyped-def]
-    # Four sums, always the same four: quick without the reordering that would make the result depend on the machine.
-    a, b, c, d = 0.0, 0.0, 0.0, 0.0
+def _squares(values: Vector) -> float:
+    """Return the sum of squares by four sums, always the same four, so that no machine adds in another order."""
+    values = np.ascontiguousarray(values, np.float32)
+    if (library := native.library()) is not None:
+        return float(library.squares(native.place(values), values.size))
+    squares = np.square(values, dtype=np.float64)
     whole = values.size - values.size % 4
-    for index in range(0, whole, 4):
-        a += np.float64(values[index]) * np.float64(values[index])
-        b += np.float64(values[index + 1]) * np.float64(values[index + 1])
-        c += np.float64(values[index + 2]) * np.float64(values[index + 2])
-        d += np.float64(values[index + 3]) * np.float64(values[index + 3])
-    for index in range(whole, values.size):
-        a += np.float64(values[index]) * np.float64(values[index])
-    return (a + b) + (c + d)
+    with np.errstate(over="ignore", invalid="ignore"):
+        # Accumulated, because `sum` adds in pairs.
+        sums = np.add.accumulate(squares[:whole].reshape(-1, 4))[-1] if whole else np.zeros(4)
+        first = sums[0]
+        for square in squares[whole:]:
+            first += square
+        return float((first + sums[1]) + (sums[2] + sums[3]))

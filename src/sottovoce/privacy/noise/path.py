@@ -6,9 +6,9 @@ import math
 from fractions import Fraction
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from sottovoce.core import native
 from sottovoce.core.errors import InputError
 from sottovoce.core.vectors import Vector
 from sottovoce.privacy.noise.clipping import norm
@@ -87,7 +87,7 @@ def _centres(
     scale = unit if length <= clip_norm else unit * (clip_norm / length)
     limit = math.floor(Fraction(radius) ** 2 * 4**precision)
     for _ in range(64):
-        squares = int(_round(message, scale, centres))
+        squares = _round(message, scale, centres)
         if squares <= limit:
             return
         # Rounding lengthened it. Aim below the limit: what rounding adds hardly changes with the scale.
@@ -95,11 +95,10 @@ def _centres(
     _round(message, 0.0, centres)
 
 
-@njit(cache=True, nogil=True)
-def _round(message, scale, centres):  # type: ignore[no-untyped-def]
-    squares = np.int64(0)
-    for index in range(message.size):
-        centre = np.int32(np.rint(np.float64(message[index]) * scale))
-        centres[index] = centre
-        squares += np.int64(centre) * np.int64(centre)
-    return squares
+def _round(message: Vector, scale: float, centres: NDArray[np.int32]) -> int:
+    """Write the integers nearest to message * scale; return the sum of their squares."""
+    if (library := native.library()) is None:
+        np.copyto(centres, np.rint(message.astype(np.float64) * scale), casting="unsafe")
+        return int((centres.astype(np.int64) ** 2).sum())
+    message = np.ascontiguousarray(message, np.float32)
+    return int(library.round(native.place(message), message.size, scale, native.place(centres)))

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from sottovoce.core import native
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.privacy.noise.randomness import Bits
 from sottovoce.privacy.noise.table import Tables
@@ -57,51 +57,59 @@ def invert(
     modulus_bits: int = 32,
 ) -> int:
     """Write the outcomes of given random numbers into `words`; return how many spare numbers are used up by now."""
-    used = _invert(
-        tables.high.reshape(-1),
-        tables.low.reshape(-1),
-        tables.guide.reshape(-1),
-        np.uint32(tables.rows - 1),
-        np.uint32(tables.rows.bit_length() - 1),
-        tables.high.shape[1],
-        np.uint64(tables.guide_bits),
-        tables.first,
-        centres,
-        numbers,
-        spare,
-        used,
-        words,
-        np.uint32((1 << modulus_bits) - 1),
-    )
+    centres, numbers = np.ascontiguousarray(centres), np.ascontiguousarray(numbers)
+    mask = (1 << modulus_bits) - 1
+    if (library := native.library()) is None:
+        used = _plain_invert(tables, centres, numbers, spare, used, words, np.uint32(mask))
+    else:
+        used = library.invert(
+            *(native.place(table) for table in (tables.high, tables.low, tables.guide)),
+            tables.rows - 1,
+            tables.rows.bit_length() - 1,
+            tables.high.shape[1],
+            tables.guide_bits,
+            tables.first,
+            native.place(centres),
+            centres.size,
+            native.place(numbers),
+            native.place(spare),
+            spare.size,
+            used,
+            native.place(words),
+            mask,
+        )
     if used < 0:
         raise RunError("the sampler ran out of bits for ties, which says that its random bits are not random")
     return int(used)
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
-def _invert(  # type: ignore[no-untyped-def]
-    high, low, guide, row_mask, row_bits, outcomes, guide_bits, first, centres, numbers, spare, used, words, mask
-):
-    shift = np.uint64(64) - guide_bits
-    for index in range(centres.size):
-        number = numbers[index]
-        row = np.uint64(np.uint32(centres[index]) & row_mask)
-        base = centres[index] >> np.int32(row_bits)
-        offset = row * np.uint64(outcomes)
-        outcome = np.uint64(guide[(row << guide_bits) + (number >> shift)])
-        top = high[offset + outcome]
-        while number >= top:
-            if number == top:
-                # The first 64 bits do not decide. Later thresholds may share them: read the next 64 bits once.
-                if used >= spare.size:
-                    return -1
-                extra = spare[used]
-                used += 1
-                last = np.uint64(outcomes - 1)
-                while outcome < last and high[offset + outcome] == number and extra >= low[offset + outcome]:
-                    outcome += np.uint64(1)
-                break
-            outcome += np.uint64(1)
-            top = high[offset + outcome]
-        words[index] = np.uint32(base + np.int32(first) + np.int32(outcome)) & mask
+def _plain_invert(
+    tables: Tables,
+    centres: Centres,
+    numbers: NDArray[np.uint64],
+    spare: NDArray[np.uint64],
+    used: int,
+    words: Words,
+    mask: np.uint32,
+) -> int:
+    rows = centres & np.int32(tables.rows - 1)
+    base = centres >> np.int32(tables.rows.bit_length() - 1)
+    outcomes = tables.guide[rows, numbers >> np.uint64(64 - tables.guide_bits)].astype(np.int64)
+    open_ = np.arange(centres.size)
+    ties: list[int] = []
+    while open_.size:
+        tops = tables.high[rows[open_], outcomes[open_]]
+        ties += open_[numbers[open_] == tops].tolist()
+        open_ = open_[numbers[open_] > tops]
+        outcomes[open_] += 1
+    for index in sorted(ties):  # the first 64 bits do not decide; spare bits are used in the order of the draws
+        if used >= spare.size:
+            return -1
+        extra, row, outcome = spare[used], rows[index], outcomes[index]
+        used += 1
+        high, low = tables.high[row], tables.low[row]
+        while outcome < high.size - 1 and high[outcome] == numbers[index] and extra >= low[outcome]:
+            outcome += 1
+        outcomes[index] = outcome
+    words[:] = (base + np.int32(tables.first) + outcomes.astype(np.int32)).view(np.uint32) & mask
     return used

@@ -11,9 +11,10 @@ import math
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.random import Generator
 from numpy.typing import NDArray
+
+from sottovoce.core import native
 
 __all__ = ["Linear", "fit_sgd"]
 
@@ -56,6 +57,7 @@ def fit_sgd(
     """
     weights = np.zeros((classes, x.shape[1]), x.dtype) if start is None else start.weights.astype(x.dtype)
     intercepts = np.zeros(classes, x.dtype) if start is None else start.intercepts.astype(x.dtype)
+    x, weights = np.ascontiguousarray(x), np.ascontiguousarray(weights)
     targets = np.where(y[:, None] == np.arange(classes), 1.0, -1.0)
     typical = math.sqrt(1 / math.sqrt(alpha))
     first = typical / max(1.0, 1 / (1 + math.exp(-typical)))  # |dloss| at the margin -typical
@@ -75,7 +77,6 @@ def fit_sgd(
     return Linear(weights, intercepts)
 
 
-@njit(cache=True, nogil=True, fastmath=True)
 def _epoch(
     x: Values,
     targets: NDArray[np.float64],
@@ -89,40 +90,14 @@ def _epoch(
     epoch: int,
 ) -> NDArray[np.float64]:
     """See every record once, and return the loss of each class; true weights are `weights` times `scales`."""
+    library = native.required("the mechanisms study")
     records, features = x.shape
     losses = np.zeros(len(scales))
-    factor = np.empty(1, weights.dtype)
-    for place in range(records):
-        record = x[order[place]]
-        eta = 1.0 / (alpha * (delay + epoch * records + place))
-        for k in range(len(scales)):
-            if not left[k]:
-                continue
-            row = weights[k]
-            total = row[0] * record[0]
-            for j in range(1, features):
-                total += row[j] * record[j]
-            margin = targets[order[place], k] * (total * scales[k] + intercepts[k])
-            if margin > 18:
-                losses[k] += math.exp(-margin)
-                slope = math.exp(-margin)
-            elif margin < -18:
-                losses[k] -= margin
-                slope = 1.0
-            else:
-                losses[k] += math.log(1.0 + math.exp(-margin))
-                slope = 1.0 / (1.0 + math.exp(margin))
-            step = eta * slope * targets[order[place], k]
-            scales[k] *= max(0.0, 1.0 - eta * alpha)
-            if scales[k] < 1e-9:
-                for j in range(features):
-                    row[j] *= scales[k]
-                scales[k] = 1.0
-            intercepts[k] += step
-            if abs(step) < 1e-12 * scales[k]:  # far below the last digit of any weight that matters: half the time
-                continue
-            factor[0] = step / scales[k]  # through an array, so that it has the type of the weights
-            size = factor[0]
-            for j in range(features):
-                row[j] += size * record[j]
+    play = library.epoch_float if x.dtype == np.float32 else library.epoch_double
+    play(
+        *(native.place(part) for part in (x, targets, order)),
+        *(records, features, len(scales)),
+        *(native.place(part) for part in (weights, intercepts, scales, left)),
+        *(alpha, delay, epoch, native.place(losses)),
+    )
     return losses

@@ -144,7 +144,7 @@ def _open(settings: Settings, out: Path, *, resume: bool) -> None:
         return
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"output folder {out} is not empty and holds no study; choose another with --out")
-    packages = ("sottovoce", "numpy", "scipy", "numba", "dp-accounting")
+    packages = ("sottovoce", "numpy", "scipy", "dp-accounting")
     environment = {
         "python": platform.python_version(),
         "system": platform.system(),

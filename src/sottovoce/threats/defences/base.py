@@ -43,7 +43,7 @@ class Defence(ABC):
         A row with a value that is not finite is dropped, as if its client had not answered. The others may still hold
         `malicious` malicious ones: whoever sends NaN may also be honest and have diverged.
         """
-        from sottovoce.threats.defences.rows import finite_rows  # waits for numba
+        from sottovoce.threats.defences.rows import finite_rows  # it imports this file
 
         _check(updates, malicious)
         if self.needs_reference and (reference is None or reference.shape != updates.shape[1:]):

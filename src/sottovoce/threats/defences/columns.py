@@ -14,9 +14,9 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from sottovoce.core import native
 from sottovoce.core.vectors import Vector
 from sottovoce.threats.defences.base import Matrix, Rows
 from sottovoce.threats.defences.spread import spread
@@ -28,12 +28,15 @@ _TILE: Final = 1 << 16  # values of a copy: 256 kB, which stay in a core's own c
 
 def middle_mean(updates: Matrix, rows: Rows, low: int, high: int) -> Vector:
     """Return the mean of the sorted values low to high - 1 of each column."""
-    result = np.empty(updates.shape[1], np.float32)
-    comparators, lanes, bits = network(len(rows), low, high), _lanes(rows), updates.view(np.int32)
-    spread(
-        lambda start, stop: _middle(bits, rows, comparators, lanes, start, stop, low, high, result), updates.shape[1]
-    )
-    return result
+    work, library = _Work(updates, rows, network(len(rows), low, high)), native.required("a defence")
+
+    def part(start: int, stop: int) -> None:
+        tile, total = np.zeros((len(rows), work.lanes), np.int32), np.empty(work.lanes, np.float64)
+        span = start, stop, low, high, native.place(work.result)
+        library.middle(*work.places, *span, native.place(tile), native.place(total))
+
+    spread(part, updates.shape[1])
+    return work.result
 
 
 def closest_mean(updates: Matrix, rows: Rows, kept: int) -> Vector:
@@ -41,10 +44,16 @@ def closest_mean(updates: Matrix, rows: Rows, kept: int) -> Vector:
 
     In a sorted column they are neighbours: what must be found is where they begin.
     """
-    result = np.empty(updates.shape[1], np.float32)
-    comparators, lanes, bits = network(len(rows), 0, len(rows)), _lanes(rows), updates.view(np.int32)
-    spread(lambda start, stop: _closest(bits, rows, comparators, lanes, start, stop, kept, result), updates.shape[1])
-    return result
+    work, library = _Work(updates, rows, network(len(rows), 0, len(rows))), native.required("a defence")
+
+    def part(start: int, stop: int) -> None:
+        tile, room = np.zeros((len(rows), work.lanes), np.int32), np.empty((2, work.lanes), np.float64)
+        begin = np.empty(work.lanes, np.int64)
+        span = start, stop, kept, native.place(work.result)
+        library.closest(*work.places, *span, native.place(tile), native.place(room), native.place(begin))
+
+    spread(part, updates.shape[1])
+    return work.result
 
 
 @lru_cache(maxsize=64)
@@ -83,78 +92,12 @@ def _lanes(rows: Rows) -> int:
     return max(64, min(512, _TILE // max(1, len(rows)) // 64 * 64))
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _key(bits):  # type: ignore[no-untyped-def]
-    """Turn the bits of a float into an integer of the same order, and back: the sign turns the other bits over."""
-    return bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF))
+class _Work:
+    """A matrix, its rows and comparators, kept in memory, as the compiled functions take them; room for the result."""
 
-
-@njit(cache=True, nogil=True)
-def _sort(bits, rows, comparators, tile, start, width):  # type: ignore[no-untyped-def]
-    """Fill the tile with the keys of some columns, and sort it; lanes after the last column hold what was there."""
-    for row in range(rows.size):
-        source, target = bits[rows[row]], tile[row]
-        for lane in range(width):
-            target[lane] = _key(source[start + lane])
-    for index in range(comparators.shape[0]):
-        lower, upper = tile[comparators[index, 0]], tile[comparators[index, 1]]
-        for lane in range(lower.size):
-            one, other = lower[lane], upper[lane]
-            lower[lane] = min(one, other)
-            upper[lane] = max(one, other)
-
-
-@njit(cache=True, nogil=True)
-def _restore(tile, low, high):  # type: ignore[no-untyped-def]
-    """Turn keys back into the bits of floats."""
-    for row in range(low, high):
-        keys = tile[row]
-        for lane in range(keys.size):
-            keys[lane] = _key(keys[lane])
-
-
-@njit(cache=True, nogil=True)
-def _middle(bits, rows, comparators, lanes, start, stop, low, high, result):  # type: ignore[no-untyped-def]
-    tile = np.zeros((rows.size, lanes), np.int32)
-    values = tile.view(np.float32)
-    total = np.empty(lanes, np.float64)
-    for first in range(start, stop, lanes):
-        width = min(lanes, stop - first)
-        _sort(bits, rows, comparators, tile, first, width)
-        _restore(tile, low, high)
-        total[:] = 0.0
-        for row in range(low, high):
-            source = values[row]
-            for lane in range(lanes):
-                total[lane] += np.float64(source[lane])
-        for lane in range(width):
-            result[first + lane] = np.float32(total[lane] / (high - low))
-
-
-@njit(cache=True, nogil=True)
-def _closest(bits, rows, comparators, lanes, start, stop, kept, result):  # type: ignore[no-untyped-def]
-    count = rows.size
-    tile = np.zeros((count, lanes), np.int32)
-    values = tile.view(np.float32)
-    total, median = np.empty(lanes, np.float64), np.empty(lanes, np.float64)
-    begin = np.empty(lanes, np.int64)
-    for first in range(start, stop, lanes):
-        width = min(lanes, stop - first)
-        _sort(bits, rows, comparators, tile, first, width)
-        _restore(tile, 0, count)
-        for lane in range(lanes):
-            median[lane] = (np.float64(values[(count - 1) // 2, lane]) + np.float64(values[count // 2, lane])) / 2
-            begin[lane], total[lane] = 0, 0.0
-        # The window moves up while the value above it is closer than its lowest: once it is not, it never is again.
-        for row in range(count - kept):
-            for lane in range(lanes):
-                above = np.abs(np.float64(values[row + kept, lane]) - median[lane])
-                below = np.abs(np.float64(values[row, lane]) - median[lane])
-                begin[lane] += above < below
-        # Only what is inside is ever added: a huge value that is added and taken away again would leave its rounding.
-        for row in range(count):
-            for lane in range(lanes):
-                inside = (begin[lane] <= row) & (row < begin[lane] + kept)
-                total[lane] += np.float64(values[row, lane]) if inside else 0.0
-        for lane in range(width):
-            result[first + lane] = np.float32(total[lane] / kept)
+    def __init__(self, updates: Matrix, rows: Rows, comparators: NDArray[np.int32]) -> None:
+        self.kept = np.ascontiguousarray(updates, np.float32), np.ascontiguousarray(rows, np.int64), comparators
+        self.lanes = _lanes(rows)
+        self.result: Vector = np.empty(updates.shape[1], np.float32)
+        matrix, used, network = (native.place(part) for part in self.kept)
+        self.places = matrix, updates.shape[1], used, len(rows), network, len(comparators), self.lanes

@@ -11,7 +11,7 @@ from sottovoce.threats.defences.base import Defence
 
 __all__ = ["MAJORITY_VOTE", "defence_class", "describe", "known", "make"]
 
-# Named and not imported: reading an experiment file should not wait for numba.
+# Named and not imported: reading an experiment file should not wait for them.
 _HOME: Final = "sottovoce.threats.defences"
 _KNOWN: Final = {
     "median": f"{_HOME}.coordinate:Median",

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from sottovoce.core import native
 from sottovoce.core.vectors import Vector
 from sottovoce.threats.defences.base import Matrix, Rows
 from sottovoce.threats.defences.spread import spread
@@ -20,18 +20,22 @@ __all__ = ["Wide", "finite_rows", "length", "pairwise", "products", "squared_dis
 
 Wide = NDArray[np.float64]
 
-_LANES: Final = 64
-_WIDTH: Final = 2048  # columns of a weighted sum that stay in the cache
-_TILE: Final = 16  # columns that are turned into rows at a time
+_WHO: Final = "a defence"
+_INFINITY: Final = 0x7F800000  # its bits
+_TILE: Final = 16  # columns that are turned into rows at a time; these two as in native_rows.c
 _PAD: Final = 8  # rows of distances are filled up to a multiple: the short ends of loops cost most
 
 
 def finite_rows(updates: Matrix) -> Rows:
     """Return the rows that hold finite values only."""
-    finite = np.zeros(len(updates), np.bool_)
-    bits = updates.view(np.uint32)
-    spread(lambda start, stop: _finite(bits, start, stop, finite), len(updates), block=1)
-    return np.flatnonzero(finite)
+    updates = np.ascontiguousarray(updates)
+    library = native.required(_WHO)
+
+    def part(start: int, stop: int) -> bool:
+        # |x| as bits orders like |x|, with infinity and NaN on top.
+        return bool(library.largest(native.place(updates[start]), updates.shape[1]) < _INFINITY)
+
+    return np.flatnonzero(spread(part, len(updates), block=1))
 
 
 def pairwise(updates: Matrix, rows: Rows) -> Wide:
@@ -40,9 +44,12 @@ def pairwise(updates: Matrix, rows: Rows) -> Wide:
     From differences and not from products: what two updates have in common cancels before it can be rounded.
     """
 
+    matrix, library = _Matrix(updates, rows), native.required(_WHO)
+    padded = -(-len(rows) // _PAD) * _PAD
+
     def part(start: int, stop: int) -> Wide:
-        total = np.zeros((len(rows), -(-len(rows) // _PAD) * _PAD), np.float64)
-        _pairs(updates, rows, start, stop, total)
+        total, tile = np.zeros((len(rows), padded), np.float64), np.zeros((_TILE, padded), np.float64)
+        library.pairs(*matrix.places, start, stop, native.place(total), padded, native.place(tile))
         return total
 
     total = np.zeros((len(rows), len(rows)), np.float64)
@@ -55,9 +62,12 @@ def pairwise(updates: Matrix, rows: Rows) -> Wide:
 def squared_distances(updates: Matrix, rows: Rows, center: Wide) -> Wide:
     """Return |x_i - center|^2 of each row."""
 
+    matrix, library = _Matrix(updates, rows), native.required(_WHO)
+    center = np.ascontiguousarray(center, np.float64)
+
     def part(start: int, stop: int) -> Wide:
         total = np.empty(len(rows), np.float64)
-        _distances(updates, rows, center, start, stop, total)
+        library.distances(*matrix.places, native.place(center), start, stop, native.place(total))
         return total
 
     return _added(spread(part, updates.shape[1]), len(rows))
@@ -66,10 +76,14 @@ def squared_distances(updates: Matrix, rows: Rows, center: Wide) -> Wide:
 def products(updates: Matrix, rows: Rows, other: Vector | None = None) -> Wide:
     """Return <x_i, other> of each row, or |x_i|^2 without another vector."""
 
+    updates, library = np.ascontiguousarray(updates, np.float32), native.required(_WHO)
+    whole = None if other is None else np.ascontiguousarray(other, np.float32)
+
     def part(start: int, stop: int) -> Wide:
         total = np.empty(len(rows), np.float64)
         for index, row in enumerate(rows):
-            total[index] = _product(updates[row], updates[row] if other is None else other, start, stop)
+            left = native.place(updates[row])
+            total[index] = library.product(left, left if whole is None else native.place(whole), start, stop)
         return total
 
     return _added(spread(part, updates.shape[1]), len(rows))
@@ -82,8 +96,13 @@ def length(vector: Wide) -> float:
 
 def weighted_sum(updates: Matrix, rows: Rows, weights: Wide) -> Wide:
     """Return the sum of the rows, each times its weight."""
-    result = np.empty(updates.shape[1], np.float64)
-    spread(lambda start, stop: _weighted(updates, rows, weights, start, stop, result), updates.shape[1])
+    matrix, library = _Matrix(updates, rows), native.required(_WHO)
+    weights, result = np.ascontiguousarray(weights, np.float64), np.empty(updates.shape[1], np.float64)
+
+    def part(start: int, stop: int) -> None:
+        library.weighted(*matrix.places, native.place(weights), start, stop, native.place(result))
+
+    spread(part, updates.shape[1])
     return result
 
 
@@ -94,71 +113,9 @@ def _added(parts: list[Wide], count: int) -> Wide:
     return total
 
 
-@njit(cache=True, nogil=True)
-def _finite(bits, start, stop, finite):  # type: ignore[no-untyped-def]
-    # |x| as bits orders like |x|, with infinity and NaN on top; integers, because a maximum of floats has no vectors.
-    for row in range(start, stop):
-        top, values = np.uint32(0), bits[row]
-        for index in range(values.size):
-            top = max(top, np.uint32(values[index] & np.uint32(0x7FFFFFFF)))
-        finite[row] = top < np.uint32(0x7F800000)
+class _Matrix:
+    """Updates and the rows that are used, kept in memory, as the compiled functions take them."""
 
-
-@njit(cache=True, nogil=True)
-def _pairs(updates, rows, start, stop, total):  # type: ignore[no-untyped-def]
-    # A tile holds some columns as rows: a vector is then one column of many clients, and pairs need no sum across it.
-    count = rows.size
-    tile = np.zeros((_TILE, total.shape[1]), np.float64)
-    for first in range(start, stop, _TILE):
-        width = min(_TILE, stop - first)
-        if width < _TILE:
-            tile[:] = 0.0
-        for row in range(count):
-            source = updates[rows[row]]
-            for column in range(width):
-                tile[column, row] = np.float64(source[first + column])
-        for column in range(0, _TILE, 8):
-            a, b, c, d = tile[column], tile[column + 1], tile[column + 2], tile[column + 3]
-            e, f, g, h = tile[column + 4], tile[column + 5], tile[column + 6], tile[column + 7]
-            for row in range(1, count):
-                sums = total[row]
-                ar, br, cr, dr, er, fr, gr, hr = a[row], b[row], c[row], d[row], e[row], f[row], g[row], h[row]
-                for other in range((row + _PAD - 1) // _PAD * _PAD):
-                    da, db, dc, dd = a[other] - ar, b[other] - br, c[other] - cr, d[other] - dr
-                    de, df, dg, dh = e[other] - er, f[other] - fr, g[other] - gr, h[other] - hr
-                    sums[other] += ((da * da + db * db) + (dc * dc + dd * dd)) + (
-                        (de * de + df * df) + (dg * dg + dh * dh)
-                    )
-
-
-@njit(cache=True, nogil=True)
-def _distances(updates, rows, center, start, stop, total):  # type: ignore[no-untyped-def]
-    lanes = np.empty(_LANES, np.float64)
-    for index in range(rows.size):
-        row = updates[rows[index]]
-        lanes[:] = 0.0
-        for first in range(start, stop, _LANES):
-            for lane in range(min(_LANES, stop - first)):
-                difference = np.float64(row[first + lane]) - center[first + lane]
-                lanes[lane] += difference * difference
-        total[index] = lanes.sum()
-
-
-@njit(cache=True, nogil=True)
-def _product(row, other, start, stop):  # type: ignore[no-untyped-def]
-    lanes = np.zeros(_LANES, np.float64)
-    for first in range(start, stop, _LANES):
-        for lane in range(min(_LANES, stop - first)):
-            lanes[lane] += np.float64(row[first + lane]) * np.float64(other[first + lane])
-    return lanes.sum()
-
-
-@njit(cache=True, nogil=True)
-def _weighted(updates, rows, weights, start, stop, result):  # type: ignore[no-untyped-def]
-    for first in range(start, stop, _WIDTH):
-        part = result[first : min(first + _WIDTH, stop)]
-        part[:] = 0.0
-        for index in range(rows.size):
-            row, weight = updates[rows[index]], weights[index]
-            for column in range(part.size):
-                part[column] += weight * np.float64(row[first + column])
+    def __init__(self, updates: Matrix, rows: Rows) -> None:
+        self.updates, self.rows = np.ascontiguousarray(updates, np.float32), np.ascontiguousarray(rows, np.int64)
+        self.places = native.place(self.updates), updates.shape[1], native.place(self.rows), len(rows)

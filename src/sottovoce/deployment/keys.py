@@ -11,7 +11,7 @@ FED/revoked/        what was nodes/NAME once
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -160,7 +160,7 @@ def sign_roster(folder: Path, revoke: Sequence[str] = ()) -> Signed:
             roster = replace(roster, revision=register.revision)
         write_register(folder, register)
         finish(folder, register)
-        _publish(folder, register, authority, lambda path: roster.write(path, root))
+        _publish(folder, register, authority, roster.signed(root))
         moved = {node.name: node.id for node in register.nodes if before[node.name] != node.id}
         return Signed(roster, gone, moved)
 
@@ -191,9 +191,7 @@ def _enter(folder: Path, register: Register, added: Sequence[Node]) -> None:
     finish(folder, register)
 
 
-def _publish(
-    folder: Path, register: Register, authority: Authority, write_roster: Callable[[Path], None] | None = None
-) -> None:
+def _publish(folder: Path, register: Register, authority: Authority, roster: bytes | None = None) -> None:
     """Write all that follows from the register, and the roster to everybody who has a folder here."""
     ids, federation = [node.id for node in register.nodes], fingerprint(register.root)[:16]
     texts = {
@@ -216,11 +214,11 @@ def _publish(
     }
     for home, files in homes.items():
         home.mkdir(mode=0o700, exist_ok=True)  # its owner may have taken it away
+        if roster is not None and home.name != "broker":
+            files["roster.json"] = roster, PUBLIC
         for name, (data, mode) in files.items():
             if not (home / name).exists() or (home / name).read_bytes() != data:
                 replace_file(home / name, data, mode)
-        if write_roster is not None and home.name != "broker":
-            write_roster(home / "roster.json")
 
 
 def _papers(register: Register, authority: Authority, certificate: x509.Certificate) -> dict[str, tuple[bytes, int]]:

@@ -140,11 +140,15 @@ class Roster:
 
     def write(self, path: Path, signing_key: bytes) -> None:
         """Sign the roster with the root's signing key and write it; readers see the old file or the new one."""
+        replace_file(path, self.signed(signing_key))
+
+    def signed(self, signing_key: bytes) -> bytes:
+        """Return the roster's file, signed with the root's signing key."""
         if verifying_key(signing_key) != self.root:
             raise InputError("the roster names another root key than the one that was to sign it")
         body = self._body()
         signature = sign(signing_key, _DOMAIN + canonical(body))
-        replace_file(path, canonical(body | {"signature": signature.hex()}) + b"\n")
+        return canonical(body | {"signature": signature.hex()}) + b"\n"
 
     @staticmethod
     def read(path: Path, pinned: str) -> Roster:

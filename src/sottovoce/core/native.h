@@ -41,6 +41,7 @@ TARGETED(TARGET)
 #include "native_noise.h"
 #include "native_rows.h"
 #include "native_signs.h"
+#include "native_transfers.h"
 #include "native_transforms.h"
 
 #include "native_study.h" /* it takes inner products */

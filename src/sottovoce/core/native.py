@@ -52,6 +52,7 @@ _SIGNATURES: Final = {
     "factor_float": "-pqpq",
     "filter": "-pqqpqqpqp",
     "gather": "-pqpqqpq",
+    "hash_columns": "-pqqpp",
     "invert": "qpppIIqIipqppqqpI",
     "largest": "Ipq",
     "middle": "-pqpqpqqqqqqppp",
@@ -67,6 +68,7 @@ _SIGNATURES: Final = {
     "step": "-ppqfp",
     "substitute_double": "-pqpq",
     "substitute_float": "-pqpq",
+    "transpose": "-pqp",
     "unpack_bits": "-pqip",
     "weighted": "-pqpqpqqp",
 }

@@ -5,24 +5,28 @@ A column is a string of bits, lowest first, in 64-bit words; so is a row, of 128
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from sottovoce.core import native
+from sottovoce.core.errors import InputError
 
 __all__ = ["WIDTH", "Words", "column_hashes", "multiply", "transpose"]
 
 WIDTH = 128  # columns, and bits of a row
 Words = NDArray[np.uint64]
 
+_WHO = "the count of secret ballots"
 _REDUCTION = 0x87  # x^128 = x^7 + x^2 + x + 1
 
 
 def transpose(columns: Words) -> Words:
     """Return the rows of a matrix of 128 columns: bit i of row j is bit j of column i."""
-    rows = np.empty((columns.shape[1] * 64, 2), np.uint64)
-    _transpose(columns, rows)
+    if len(columns) != WIDTH:
+        raise InputError(f"{WIDTH} columns were expected, got {len(columns)}")
+    columns, words = np.ascontiguousarray(columns, np.uint64), columns.shape[1]
+    rows = np.empty((words * 64, 2), np.uint64)
+    native.required(_WHO).transpose(native.place(columns), words, native.place(rows))
     return rows
 
 
@@ -32,8 +36,10 @@ def column_hashes(columns: Words, point: bytes) -> Words:
     The first block is the constant term. Hashes are linear, and two different columns of n blocks have the same hash
     for at most n of the 2^128 points.
     """
-    hashes = np.zeros((columns.shape[0], 2), np.uint64)
-    _evaluate(columns, _table(int.from_bytes(point, "little")), hashes)
+    columns, table = np.ascontiguousarray(columns, np.uint64), _table(int.from_bytes(point, "little"))
+    hashes = np.empty((len(columns), 2), np.uint64)
+    compiled = native.required(_WHO)
+    compiled.hash_columns(native.place(columns), *columns.shape, native.place(table), native.place(hashes))
     return hashes
 
 
@@ -64,46 +70,3 @@ def _table(point: int) -> Words:
             size = 1 << bit
             table[place, size : 2 * size] = table[place, :size] ^ np.array([value & low, value >> 64], np.uint64)
     return table
-
-
-@njit(cache=True, nogil=True)
-def _transpose(columns: Any, rows: Any) -> None:
-    block = np.empty(64, np.uint64)
-    for half in range(2):
-        for word in range(columns.shape[1]):
-            for index in range(64):
-                block[index] = columns[64 * half + index, word]
-            # Swap ever smaller squares across the diagonal (Warren, Hacker's Delight, 7-3).
-            size = 32
-            mask = np.uint64(0x00000000FFFFFFFF)
-            while size:
-                place = 0
-                while place < 64:
-                    shift = np.uint64(size)
-                    moved = ((block[place] >> shift) ^ block[place + size]) & mask
-                    block[place] ^= moved << shift
-                    block[place + size] ^= moved
-                    place = (place + size + 1) & ~size
-                size >>= 1
-                if size:
-                    mask ^= mask << np.uint64(size)
-            for index in range(64):
-                rows[64 * word + index, half] = block[index]
-
-
-@njit(cache=True, nogil=True)
-def _evaluate(columns: Any, table: Any, hashes: Any) -> None:
-    byte = np.uint64(255)
-    for column in range(columns.shape[0]):
-        low, high = np.uint64(0), np.uint64(0)
-        for block in range(columns.shape[1] // 2 - 1, -1, -1):
-            next_low, next_high = columns[column, 2 * block], columns[column, 2 * block + 1]
-            for place in range(8):
-                shift = np.uint64(8 * place)
-                lower = table[place, (low >> shift) & byte]
-                upper = table[place + 8, (high >> shift) & byte]
-                next_low ^= lower[0] ^ upper[0]
-                next_high ^= lower[1] ^ upper[1]
-            low, high = next_low, next_high
-        hashes[column, 0] = low
-        hashes[column, 1] = high

@@ -17,7 +17,8 @@ from sottovoce.core.streams import Seeds, Streams
 from sottovoce.experiment.folder import read_operator, read_rounds, read_summary
 from sottovoce.experiment.plan import plan
 from sottovoce.experiment.records import OPERATOR_ONLY
-from sottovoce.experiment.run import _no_patience_left, run
+from sottovoce.experiment.run import run
+from sottovoce.experiment.scoring import no_patience_left
 from sottovoce.federation.local import LocalEngine
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.testing.twin import few
@@ -232,8 +233,8 @@ def test_patience_looks_at_the_metric_that_selects() -> None:
         {"held_out_accuracy": 0.7, "held_out_balanced_accuracy": None},
     ]
 
-    assert not _no_patience_left(rounds, 1, "balanced_accuracy")
-    assert _no_patience_left(rounds, 1, "accuracy")
+    assert not no_patience_left(rounds, 1, "balanced_accuracy")
+    assert no_patience_left(rounds, 1, "accuracy")
 
 
 def test_a_best_model_that_is_gone_is_said(tmp_path: Path) -> None:

@@ -53,6 +53,8 @@ def check_deployable(experiment: Experiment) -> None:
         or bool(experiment.devices.dropout)
         or bool(experiment.devices.leave),
         f"[data] held_out sets training records aside, which nobody has {alone}": experiment.data.held_out > 0,
+        f"[scheme] name = {experiment.scheme.name!r} needs every client in every round, which machines cannot promise; "
+        "choose another": experiment.make_scheme().everyone,
         f"[data] augment cannot be played {alone}": experiment.data.augment > 1,
         "[scheme] warm_start is not yet played between machines; remove it": experiment.scheme.warm_start is not None,
         f'[model] front = "{experiment.model.front}" is not yet played between machines; set front = "none" or '

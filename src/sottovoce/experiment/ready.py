@@ -26,6 +26,7 @@ from sottovoce.federation.leaving import Leaving
 from sottovoce.federation.local import LocalEngine
 from sottovoce.federation.malicious import Malicious
 from sottovoce.federation.optimise import ServerStep
+from sottovoce.federation.own_records import OwnRecords
 from sottovoce.federation.robust import Reference, Robust
 from sottovoce.federation.round import Account, Server
 from sottovoce.federation.secure import Registry, Secure, Standing
@@ -36,7 +37,17 @@ from sottovoce.privacy import PrivacyPlan
 from sottovoce.schemes import Scheme, State
 from sottovoce.secagg import Policy
 
-__all__ = ["Ready", "elect", "make_ready", "make_unmeasured", "start_engine", "voting", "warming", "with_importance"]
+__all__ = [
+    "Ready",
+    "elect",
+    "make_ready",
+    "make_unmeasured",
+    "own_records",
+    "start_engine",
+    "voting",
+    "warming",
+    "with_importance",
+]
 
 
 @dataclass(frozen=True)
@@ -83,6 +94,12 @@ def start_engine(parts: Parts, only: Collection[str] | None = None) -> Iterator[
         if parts.threat is not None:
             engine = Malicious(engine, parts.threat.choice, parts.seeds.world)
         yield engine, local
+
+
+def own_records(parts: Parts) -> OwnRecords:
+    """Return what computes on the server's own records: those that it tests with, and public ones."""
+    tested = ["test"] if parts.experiment.experiment.evaluation == "server" else []
+    return OwnRecords(parts.blueprint(), parts.arrays([*tested, *parts.splits]))
 
 
 def make_ready(protection: Protection, evaluator: Evaluator) -> Ready:
@@ -250,5 +267,6 @@ def _aggregator(
         if protection.parts.deployment:
             raise PrivacyError("a deployed run needs the keys that clients registered; a simulation's are everybody's")
         keys = Registry(Seeds(seeds.seed), cohort.clients)
-    secure = Secure(coding, policy.bind(setup), keys, seeds.server)
+    covers = plan is not None and protection.parts.keys is not None  # between machines nobody may see who failed
+    secure = Secure(coding, policy.bind(setup), keys, seeds.server, covers)
     return Standing(secure) if policy.key_life == "session" else secure

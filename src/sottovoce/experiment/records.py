@@ -60,7 +60,8 @@ def tell(
     That a round was aborted is no secret: everybody sees that its model did not change.
     """
     measured = tell_operator(round_, cohort, total, seconds)
-    aborted: Record = {"aborted": True} if total.reason else {"rejected": True} if total.rejected else {}
+    failed = total.reason and total.values is None  # a reason with a sum is covered by noise, for the operator alone
+    aborted: Record = {"aborted": True} if failed else {"rejected": True} if total.rejected else {}
     if costs is None:
         return Told(measured | more | aborted, None, total.clients)
     expected = {"round": round_, "bytes_up": costs.round.up, "bytes_down": costs.round.down}

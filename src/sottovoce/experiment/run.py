@@ -3,41 +3,48 @@
 from __future__ import annotations
 
 import itertools
-import logging
-import math
 import os
-import platform
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from sottovoce.core.vectors import Vector
 from sottovoce.experiment.client_accuracy import client_accuracy, clients_note
 from sottovoce.experiment.config import Experiment
+from sottovoce.experiment.deployed import Deployed
+from sottovoce.experiment.environment import describe_environment
 from sottovoce.experiment.folder import RunFolder
 from sottovoce.experiment.fronts import front_numbers
 from sottovoce.experiment.given import NOTHING, Callbacks, Given
 from sottovoce.experiment.loads import load_of
+from sottovoce.experiment.opened import (
+    check_kind,
+    check_opened,
+    read_opened,
+    run_id,
+    sync_records,
+    void,
+    write_opened,
+)
 from sottovoce.experiment.parts import Parts, gather
 from sottovoce.experiment.protection import protect
-from sottovoce.experiment.ready import Ready, elect, make_ready, start_engine, warming
+from sottovoce.experiment.ready import Ready, elect, make_ready, own_records, start_engine, warming
 from sottovoce.experiment.records import Record, Told, best_of, tell, tell_operator
+from sottovoce.experiment.scoring import evaluate_model, given_up, no_patience_left
 from sottovoce.experiment.summary import selecting_metric, summarise
-from sottovoce.experiment.threat import ATTACKED, is_lost
 from sottovoce.experiment.timing import check_memory, invite, make_timing
+from sottovoce.experiment.visible import VOID, Aborts, deployed_epsilon, seen, with_seen
 from sottovoce.federation.ballots import counting
 from sottovoce.federation.costs import costs_of
 from sottovoce.federation.engine import Engine, Evaluator, drive
 from sottovoce.federation.growth import gone, too_few_left
-from sottovoce.federation.local import cores
 from sottovoce.federation.optimise import model_of
 from sottovoce.federation.round import draws_commitment, server_round
 from sottovoce.federation.vote import VOTE
 from sottovoce.federation.warm import WARM, find_start
-from sottovoce.models import choose_trainer, evaluate, guessed
 from sottovoce.privacy import Ledger, PrivacyPlan
 from sottovoce.schemes import State
 
@@ -59,6 +66,7 @@ def run(
     observe: Observer = lambda record: None,
     callbacks: Iterable[object] = (),
     given: Given = NOTHING,
+    deployed: Deployed | None = None,
 ) -> Record:
     """Run an experiment into a folder and return its summary.
 
@@ -68,14 +76,20 @@ def run(
     experiment as objects, in place of those that its tables name.
 
     A run that was killed goes on from its last checkpoint with `resume=True` and ends with the same model, bit for bit.
+
+    With `deployed` the clients are machines that it reaches. `observe` hears of a round when it is on disk, and what it
+    raises ends the run between two rounds. A round that was open when the run was killed is void (`opened`).
     """
     path = Path(out) if out is not None else default_folder(experiment)
     RunFolder.check(path, resume=resume)
     told = Callbacks(callbacks, private=experiment.privacy is not None)
+    if deployed is not None:
+        return _run_deployed(experiment, path, deployed, observe, told)
     if resume and (path / "config.toml").exists():
         with RunFolder.reopen(path, experiment, given.names) as folder:
             if folder.finished is not None:
                 return folder.finished
+            check_kind(path, deployed=False)
             parts = gather(experiment, given, folder.front)
             protection = protect(parts)
             with start_engine(parts) as (engine, evaluator):
@@ -87,10 +101,31 @@ def run(
         ready = make_ready(protection, evaluator)
         if protection.vote_plan is None:  # elected coordinates are not known yet
             make_timing(parts, costs_of(ready.server, ready.server.init(parts.start)))
-        environment, inputs = _environment(parts, given), parts.dataset.describe_inputs()
+        environment, inputs = describe_environment(parts, given), parts.dataset.describe_inputs()
         front = front_numbers(experiment, parts.network)
         with RunFolder.create(path, experiment, environment, inputs, front) as folder:
             return _play(parts, ready, engine, evaluator, folder, observe, told)
+
+
+def _run_deployed(experiment: Experiment, path: Path, deployed: Deployed, observe: Observer, told: Callbacks) -> Record:
+    """Run an experiment whose records only nodes hold; the server's own, if it has any, are measured here."""
+    with ExitStack() as stack:
+        known = (path / "config.toml").exists()
+        if known:
+            folder = stack.enter_context(RunFolder.reopen(path, experiment))
+            if folder.finished is not None:
+                return folder.finished
+            check_kind(path, deployed=True)
+        parts = deployed.parts(experiment)
+        protection = protect(parts)
+        evaluator = own_records(parts)
+        ready = make_ready(protection, evaluator)
+        if not known:
+            environment = describe_environment(parts, NOTHING) | {"run": os.urandom(16).hex()}
+            inputs = parts.dataset.describe_inputs()
+            folder = stack.enter_context(RunFolder.create(path, experiment, environment, inputs))
+        engine = stack.enter_context(deployed.connect(parts, run_id(path)))
+        return _play(parts, ready, engine, evaluator, folder, observe, told, deployed)
 
 
 def _play(
@@ -101,6 +136,7 @@ def _play(
     folder: RunFolder,
     observe: Observer,
     callbacks: Callbacks,
+    deployed: Deployed | None = None,
 ) -> Record:
     callbacks.start(parts.experiment.tables())
     general, metric = parts.experiment.experiment, selecting_metric(parts)
@@ -108,11 +144,17 @@ def _play(
     records, operator = folder.rewind(done, private=ready.plan is not None)
     for record, mine in itertools.zip_longest(records, operator, fillvalue=None):
         observe(Told(record or {}, mine).whole)
-    if best := best_of(records, metric):
+    best = best_of(records, metric)
+    if best is not None and deployed is not None and best["round"] == done:
+        folder.keep_best(parts.network.tensors(model_of(state)))  # a kill may have come between checkpoint and best
+    elif best is not None:
         folder.check_best(best["round"])
+    opened = None if deployed is None else read_opened(folder.path)
     with _ledger(folder, ready, records) as ledger:
         if ledger is not None:
-            if done:
+            if deployed is not None:
+                check_opened(ledger, done, state, opened)
+            elif done:
                 ledger.check_draws(done, draws_commitment(state))
             ready = _elect(ready, engine, folder, ledger)
         state = state or ready.server.init(_start(ready, engine, folder, ledger))
@@ -123,8 +165,17 @@ def _play(
         timed = None if timing is None else timing.around(engine)
         server = invite(server, parts.experiment.devices.over_select)
         last = general.rounds if ready.plan is None else ready.plan.rounds
+        aborts = None if deployed is None else Aborts(deployed)
+        if deployed is not None:
+            server = replace(server, opened=partial(write_opened, folder.path))
+        if opened is not None and opened.round > done:
+            done = opened.round
+            state = with_seen({**state, **opened.draws}, VOID)
+            told = void(folder, done, state, ledger, None if ready.plan is None else costs)
+            records.append(told.public)
+            observe(told.whole)
         for round_ in range(done + 1, last + 1):
-            if _no_patience_left(records, general.patience, metric) or _given_up(parts, records):
+            if no_patience_left(records, general.patience, metric) or given_up(parts, records):
                 break
             if ledger is not None and not ledger.affords(round_):
                 break
@@ -132,30 +183,44 @@ def _play(
             result = drive(timed or engine, server_round(server, state, round_))
             state, seconds = result.state, time.perf_counter() - began
             more = _state_of_privacy(round_, state, ledger, ready.plan)
+            if aborts is not None:
+                state = aborts.after(state, result.cohort, result.total)
             if "gone" in state:
                 more["left_for_good"] = len(gone(state))
             over = "gone" in state and too_few_left(state)
             due = round_ % general.evaluate_every == 0 or round_ == last or over
             if due and general.evaluation == "server":
-                more |= _evaluate(parts, evaluator, state)
+                more |= evaluate_model(parts, evaluator, state)
             expected, secret = None if ready.plan is None else costs, None
             if timing is not None and timed is not None:
                 public, secret = timing.tell(timed.told(round_))
                 more = public | more
+            if aborts is not None:
+                secret = {"rounds_without_quorum": aborts.count}
             told = tell(round_, result.cohort, result.total, seconds=seconds, costs=expected, more=more, secret=secret)
             records.append(told.public)
-            if best_of(records, metric) is told.public:
-                folder.keep_best(parts.network.tensors(model_of(state)))
+            tensors = parts.network.tensors(model_of(state)) if best_of(records, metric) is told.public else None
+            if aborts is None and tensors is not None:
+                folder.keep_best(tensors)
             folder.append(told.public, told.operator)
+            if aborts is not None:  # every round is on disk before anybody hears of it
+                sync_records(folder.path)
+                folder.save(round_, state)
+                if tensors is not None:
+                    folder.keep_best(tensors)
             observe(told.whole)
             stop = callbacks.round(told.public, state)
-            if round_ % general.checkpoint_every == 0 or round_ == last:
+            if aborts is None and (round_ % general.checkpoint_every == 0 or round_ == last):
                 folder.save(round_, state)
             if stop or over:
                 break
+            if aborts is not None and round_ < last:
+                aborts.wait(round_)
         if len(records) % general.checkpoint_every and len(records) != last:
             folder.save(len(records), state)  # stopped between two checkpoints
         summary = summarise(parts, ready, records, costs, spent=0 if ledger is None else ledger.spent)
+        if deployed is not None:
+            summary |= deployed_epsilon(summary, state, ready.plan, void=sum("void" in record for record in records))
         if timing is not None:
             load = load_of(ready, costs)
             share = len(records) / load.rounds * parts.experiment.devices.over_select
@@ -206,73 +271,15 @@ def _ledger(folder: RunFolder, ready: Ready, records: list[Record]) -> Iterator[
         yield None
         return
     with Ledger.of_server(folder.path / "ledger.jsonl", plan) as ledger, counting(ready.server.aggregator, folder.path):
-        # An aborted round released nothing and need not be in the ledger.
-        ledger.check_checkpoint(max((record["round"] for record in records if "aborted" not in record), default=0))
+        # An aborted or void round released nothing and need not be in the ledger.
+        played = [record["round"] for record in records if not {"aborted", "void"} & record.keys()]
+        ledger.check_checkpoint(max(played, default=0))
         yield ledger
 
 
 def _state_of_privacy(round_: int, state: State, ledger: Ledger | None, plan: PrivacyPlan | None) -> Record:
-    """Return epsilon so far and, under adaptive clipping, the next clip norm."""
+    """Return epsilon so far and, under adaptive clipping, the next clip norm; null after outsiders saw a failure."""
     if plan is None or ledger is None:
         return {"epsilon": None}
-    epsilon = plan.epsilon_after(ledger.spent_after(round_))
+    epsilon = None if seen(state) else plan.epsilon_after(ledger.spent_after(round_))
     return {"epsilon": epsilon} | ({} if plan.adaptive is None else {"clip_norm": float(state["clip_norm"])})
-
-
-def _evaluate(parts: Parts, evaluator: Evaluator, state: State) -> Record:
-    """Measure the model on test data, and on held-out data if there is any."""
-    params, binary = model_of(state), parts.network.binary
-    scores = evaluator.scores(params, "test")
-    metrics = evaluate(scores, parts.dataset.y_test, binary)
-    if "held_out" in parts.splits:
-        labels = parts.splits["held_out"].y_train
-        held_out = evaluate(evaluator.scores(params, "held_out"), labels, binary)
-        metrics |= {f"held_out_{name}": value for name, value in held_out.items()}
-    # JSON has no NaN; a loss that is not a number is null.
-    told: Record = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-    if parts.threat is not None:
-        struck = guessed(evaluator.scores(params, ATTACKED), binary) if ATTACKED in parts.splits else None
-        told |= parts.threat.metrics(guessed(scores, binary), parts.dataset.y_test, struck, parts.network.classes)
-        told |= {"diverged": True} if is_lost(told, parts.network.classes) else {}
-    return told
-
-
-def _no_patience_left(records: list[Record], patience: int, metric: str) -> bool:
-    """Tell whether the last `patience` evaluations on held-out data brought no new best."""
-    seen = [record[f"held_out_{metric}"] for record in records if record.get(f"held_out_{metric}") is not None]
-    return patience > 0 and len(seen) > patience and max(seen[-patience:]) <= max(seen[:-patience])
-
-
-def _given_up(parts: Parts, records: list[Record]) -> bool:
-    """Tell whether the last measurements of an attacked model were all at the level of guessing."""
-    most = 0 if parts.threat is None else parts.threat.table.give_up
-    measured = [record for record in records if "accuracy" in record]
-    return most > 0 and len(measured) >= most and all("diverged" in record for record in measured[-most:])
-
-
-def _version(package: str) -> str | None:
-    """Return the version of a package that is installed; None for one that is not, as torch may be."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def _environment(parts: Parts, given: Given) -> dict[str, Any]:
-    """Return what the run runs on; which trainer the workers take is logged too."""
-    packages = ("sottovoce", "numpy", "scipy", "torch", "scikit-learn", "dp-accounting", "cryptography")
-    client = parts.experiment.client
-    choice = choose_trainer(parts.network, parts.training(), client.trainer, client.device)
-    logging.getLogger(__name__).info("trainer: %s", choice)
-    return {
-        "python": platform.python_version(),
-        "system": platform.system(),
-        "machine": platform.machine(),
-        "cores": cores(),
-        "packages": {name: _version(name) for name in packages},
-        "trainer": choice.trainer,
-        "trainer_reason": choice.reason,
-        **({"given": given.names} if given.names else {}),
-        "pid": os.getpid(),
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }

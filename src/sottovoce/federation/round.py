@@ -17,7 +17,7 @@ much came, and why the rest did not). A simulation and a network differ only in 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -75,6 +75,7 @@ class Server:
     guard: EnergyGuard | None = None  # what refuses a private sum that is too long
     goes_on: bool = False  # a round that breaks the model is thrown away, as under attack, and does not end the run
     invited: Cohort | None = None  # whom a run that is not private draws, if more than it needs
+    opened: Callable[[int, State], None] | None = None  # told of a round and its draws before anybody is asked
 
     @property
     def sampler(self) -> Sampler:
@@ -110,6 +111,8 @@ class Server:
 
     def record_draws(self, round_: int, state: State) -> None:
         """Bind the draws to the account before anybody is asked, so that no later run can forget one."""
+        if self.opened is not None:
+            self.opened(round_, state)
         if self.plan is None:
             return
         if self.account is None:
@@ -149,7 +152,7 @@ def server_round(server: Server, state: State, round_: int) -> Generator[Request
     if server.plan is not None:
         down += terms.pack()
     total = yield from server.aggregator.collect(round_, cohort, down, terms, lambda: server.spend(round_))
-    if not server.goes_on:
+    if not server.goes_on and total.values is None:
         _check_alive(round_, cohort, total, named=server.plan is None)
     state = {**state, **drawn}
     expected = server.expected(state)

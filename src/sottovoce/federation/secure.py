@@ -72,20 +72,32 @@ class Secure:
     policy: Policy  # the server's own copy; every client has one too
     keys: Mapping[int, bytes]  # that clients registered before the run: a simulation's Registry, or the roster's
     streams: Named  # the server's own, for session ids
+    covers: bool = False  # a round without quorum looks like any other: its sum is the server's own noise
 
     def collect(self, round_: int, cohort: list[int], down: bytes, terms: Terms, spend: Spend) -> Conversation:
         """Talk to the cohort through every phase; too few at any of them end the round with nothing released."""
         total = Total(clip_norm=terms.clip_norm)
+        spend = _once(spend)
         try:
             if cohort:
                 session = self.session(round_, cohort, downlink_hash(down))
                 opening = dict.fromkeys(cohort, announce(session, down))
                 yield from self.add_up(RoundServer(session), opening, terms, spend, total)
             else:
-                self._open_nothing(round_, terms, spend, total)
+                self.open_nothing(round_, terms, spend, total)
         except SecAggError as error:
-            total.reason = str(error)
+            self.give_up(str(error), round_, terms, spend, total)
         return total
+
+    def give_up(self, reason: str, round_: int, terms: Terms, spend: Spend, total: Total) -> None:
+        """End a round without quorum; where that must not be seen, noise alone is opened and charged.
+
+        Guarantee: with `covers` a sum is released that has the law of any other round in which no client had anything
+        to say, so that nobody learns from a failed round whom or how many it had drawn.
+        """
+        total.reason = reason
+        if self.covers:
+            self.open_nothing(round_, terms._replace(cohort=0), spend, total)
 
     def session(self, round_: int, cohort: list[int], downlink: bytes = b"") -> Session:
         """Return the terms of a session; a cohort that is too small for them ends the round, not the run."""
@@ -126,7 +138,7 @@ class Secure:
                 total.failures[client] = f"sealed a share that client {holders[0]} could not open"
         total.values, total.clip_norm = self.coding.open(server.total(), terms, total.senders, round_)
 
-    def _open_nothing(self, round_: int, terms: Terms, spend: Spend, total: Total) -> None:
+    def open_nothing(self, round_: int, terms: Terms, spend: Spend, total: Total) -> None:
         """Open the sum of nobody: a private run publishes its noise, or silence would tell that nobody was drawn."""
         spend()
         fold = self.coding.fold
@@ -143,6 +155,7 @@ class Standing:
     def collect(self, round_: int, cohort: list[int], down: bytes, terms: Terms, spend: Spend) -> Conversation:
         """Talk to those who enrolled; too few at any phase end the round with nothing released."""
         total = Total(clip_norm=terms.clip_norm)
+        spend = _once(spend)
         try:
             if self.registrar is None:
                 self.registrar = yield from self._enrol(round_, cohort, total)
@@ -152,7 +165,7 @@ class Standing:
             opening = dict.fromkeys(session.clients, down)
             yield from self.secure.add_up(StandingServer(session), opening, terms, spend, total)
         except SecAggError as error:
-            total.reason = str(error)
+            self.secure.give_up(str(error), round_, terms, spend, total)
         return total
 
     def _enrol(self, round_: int, cohort: list[int], total: Total) -> Generator[Request, Reply, Registrar]:
@@ -169,6 +182,19 @@ class Standing:
         )
         total.count(introduce, (yield introduce))
         return registrar
+
+
+def _once(spend: Spend) -> Spend:
+    """Return a charge that is made once: a round that fails after it was charged is not charged again."""
+    charged = False
+
+    def charge() -> None:
+        nonlocal charged
+        if not charged:
+            spend()
+            charged = True
+
+    return charge
 
 
 def announce(session: Session, down: bytes) -> bytes:

@@ -169,6 +169,11 @@ class Ledger:
         self._append({"kind": kind, "round": round_, **fields})
         self._notes.append({"kind": kind, "round": round_, **fields})
 
+    @property
+    def last_drawn(self) -> int:
+        """Return the last round whose draws were recorded; 0 before the first."""
+        return max(self._draws, default=0)
+
     def check_draws(self, round_: int, commitment: str) -> None:
         """Raise unless a checkpoint's draws are those that were recorded in its last round."""
         if self._draws.get(round_) != commitment:

@@ -1,0 +1,166 @@
+"""A federation of machines without a network: each node has its own state, keys and secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, Self
+
+from sottovoce.core.errors import SottovoceError
+from sottovoce.core.streams import Owners, Secrets, Seeds
+from sottovoce.experiment.config import Experiment
+from sottovoce.experiment.deployed import Deployed, client_knowledge, gather_without_records
+from sottovoce.experiment.parts import Parts, gather
+from sottovoce.experiment.protection import Protection, protect
+from sottovoce.federation.client import Client, ClientState, Credentials
+from sottovoce.federation.engine import Enrolment, Reply, Request
+from sottovoce.federation.statistics import trainer_for
+from sottovoce.models import Shard, make_trainer
+from sottovoce.secagg import verifying_key
+from tests.experiment.played import merged
+from tests.experiment.small import small
+
+Lost = Callable[[Request, int], bool]
+
+ONE = {"engine": {"workers": 1}}
+PRIVATE = {"noise_multiplier": 1.0, "delta": 1e-2, "clip_norm": 0.5, "accountant": "rdp"}
+REAL = {"secure": "real"}
+SCHEMES: dict[str, dict[str, Any]] = {
+    "fl-std": {},
+    "fl-sign": {"scheme": {"name": "fl-sign"}, "privacy": {"clip_norm": None}},
+    "fl-top": {"scheme": {"name": "fl-top", "ratio": 0.2, "public": "leaves"}},
+    "adaptive": {"privacy": {"clipping": "adaptive", "count_stddev": 1.0}},
+}
+
+
+def private(scheme: str = "fl-std", **tables: dict[str, Any]) -> Experiment:
+    """Return a small private run of six clients with real secure sums."""
+    base: dict[str, Any] = {
+        "experiment": {"rounds": 3, "evaluate_every": 1},
+        "data": {"clients": 6},
+        "cohort": {"sample_rate": 1},
+        "privacy": PRIVATE,
+        "aggregation": REAL,
+        **ONE,
+    }
+    whole = merged(base, SCHEMES[scheme], tables)
+    return small(**{name: {k: v for k, v in table.items() if v is not None} for name, table in whole.items()})
+
+
+def signing_key(client: int) -> bytes:
+    """Return the signing key of a node of the tests."""
+    return bytes([client + 1]) * 32
+
+
+def keys(clients: int) -> dict[int, bytes]:
+    """Return the roster's keys."""
+    return {client: verifying_key(signing_key(client)) for client in range(clients)}
+
+
+@lru_cache(maxsize=1)
+def records(experiment: str) -> Parts:
+    """Return the whole parts, from which each node gets its own records."""
+    return gather(Experiment.model_validate_json(experiment))
+
+
+@dataclass
+class Node:
+    """One machine: its client, and the state that changes."""
+
+    number: int
+    protection: Protection
+    shard: Shard
+    client: Client | None = None
+    state: ClientState = field(default_factory=ClientState)
+
+    def enrol(self, told: Enrolment) -> None:
+        """Take in the set-up message; everything else the node knows from its own file."""
+        parts = self.protection.parts
+        knowledge = client_knowledge(self.protection, told.setup)
+        table = parts.experiment.client
+        trainer = make_trainer(parts.network.trained, parts.training(), table.trainer, table.device)
+        self.client = Client(
+            knowledge,
+            self.number,
+            parts.seeds.client(self.number),
+            lambda: self.shard,
+            trainer_for(knowledge.scheme, parts.network.trained, trainer),
+            Credentials(signing_key(self.number)),
+        )
+
+    def answer(self, request: Request) -> bytes:
+        """Return the answer to a request."""
+        assert self.client is not None
+        payload = request.payloads[self.number]
+        sent, self.state = self.client.answer(request.round, request.phase, payload, self.state)
+        return sent
+
+
+@dataclass
+class Machines:
+    """An engine of nodes; `lost` tells which answers never come."""
+
+    nodes: list[Node]
+    lost: Lost
+    requests: list[tuple[int, str, tuple[int, ...]]] = field(default_factory=list)
+
+    def enrol(self, enrolment: Enrolment) -> None:
+        for node in self.nodes:
+            node.enrol(enrolment)
+
+    def send(self, request: Request) -> Reply:
+        sizes: dict[int, int] = {}
+        failures: dict[int, str] = {}
+        left: dict[int, str] = {}
+        self.requests.append((request.round, request.phase, tuple(request.payloads)))
+        for client in request.payloads:
+            if self.lost(request, client):
+                left[client] = f"did not answer {request.phase}"
+                continue
+            try:
+                payload = self.nodes[client].answer(request)
+                request.take(client, payload)
+                sizes[client] = len(payload)
+            except SottovoceError as error:
+                failures[client] = str(error)
+        return Reply(sizes, failures, left)
+
+    def close(self) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def federation(
+    experiment: Experiment, *, simulated: bool = False, lost: Lost = lambda request, client: False, **more: Any
+) -> tuple[Deployed, list[Machines]]:
+    """Return what `run` is to be given, and a list that will hold the engine once it is connected."""
+    seed, clients = experiment.experiment.seed, experiment.data.clients
+    engines: list[Machines] = []
+
+    def owners() -> Owners:
+        return Seeds(seed) if simulated else Secrets(seed)
+
+    @contextmanager
+    def connect(parts: Parts, run: bytes) -> Iterator[Machines]:
+        assert len(run) == 16
+        whole = records(experiment.model_dump_json())
+        bare = replace(gather_without_records(experiment), keys=keys(clients), deployment=not simulated)
+        solved = protect(bare)  # once for all nodes, to save time: it follows from the file alone
+        nodes = []
+        for number in range(clients):
+            mine, data = whole.partition.records(number), whole.dataset
+            protection = replace(solved, parts=replace(bare, seeds=owners()))
+            nodes.append(Node(number, protection, Shard(data.x_train[mine], data.y_train[mine])))
+        with Machines(nodes, lost) as engine:
+            engines.append(engine)
+            yield engine
+
+    more = {"sleep": lambda seconds: None, **more}
+    return Deployed(owners(), keys(clients), connect, simulated=simulated, **more), engines

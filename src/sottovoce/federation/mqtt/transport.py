@@ -1,0 +1,408 @@
+"""Hold one connection to an MQTT broker: over TLS, made anew whenever it is lost. The only file that imports paho.
+
+MQTT 5 is tried first and 3.1.1 if the broker does not have it; nothing here needs more than 3.1.1. Messages go with QoS 1
+in clean sessions: they may come twice and they may be lost, and both ends of a federation live with either.
+
+paho's own thread reads and writes the socket. It calls `Listener` methods, which must be quick and must not raise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import socket
+import struct
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol, Self
+from urllib.parse import urlsplit
+
+from sottovoce.core.errors import InputError, RunError
+from sottovoce.federation.mqtt.trouble import explain
+
+try:
+    from paho.mqtt import client as paho
+    from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+    from paho.mqtt.packettypes import PacketTypes
+    from paho.mqtt.properties import Properties
+except ImportError:  # pragma: no cover - tested in a process of its own
+    raise InputError(
+        "a federation over MQTT needs paho-mqtt, which is not installed; install it with pip install "
+        "'sottovoce[federation]'"
+    ) from None
+
+__all__ = ["Address", "Counts", "Credentials", "Listener", "Transport"]
+
+_WINDOW: Final = 32 << 20  # bytes that wait for the broker's acknowledgement before a publisher waits too
+_PACKET: Final = 512  # bytes of a packet beside its message: fixed header, topic, properties
+_FIRST: Final = {"5": 3.0, "3.1.1": 15.0}  # seconds for the broker's first answer; some are silent to what they do not speak
+_TCP_INFO: Final = getattr(socket, "TCP_INFO", None)
+
+
+class Address(NamedTuple):
+    """Where a broker is, and whether it is spoken to over TLS."""
+
+    host: str
+    port: int
+    tls: bool = True
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read `mqtts://host:port` (TLS), or `mqtt://host:port`, which is taken on this machine only.
+
+        >>> Address.parse("mqtts://broker.example")
+        Address(host='broker.example', port=8883, tls=True)
+        """
+        url = urlsplit(text if "://" in text else f"mqtts://{text}")
+        try:
+            port = url.port
+        except ValueError:
+            port = 0
+        if url.scheme not in ("mqtts", "mqtt") or not url.hostname or port == 0 or url.path.strip("/"):
+            raise InputError(f"broker must be an address such as mqtts://broker.example:8883, got {text!r}")
+        address = cls(url.hostname, port or (8883 if url.scheme == "mqtts" else 1883), url.scheme == "mqtts")
+        if not address.tls and not address.loopback:
+            raise InputError(f"broker {text} would be spoken to without TLS; use mqtts://{url.hostname}")
+        return address
+
+    @property
+    def loopback(self) -> bool:
+        """Tell whether the broker is on this machine."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def __str__(self) -> str:
+        return f"mqtt{'s' * self.tls}://{self.host}:{self.port}"
+
+
+class Credentials(NamedTuple):
+    """Files of a party's TLS certificate, its private key and the authority that it trusts."""
+
+    certificate: Path
+    private_key: Path
+    authority: Path
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Bytes so far: of messages, and on the wire with TLS, TCP and IP (None where the system does not tell)."""
+
+    payload_up: int = 0
+    payload_down: int = 0
+    wire_up: int | None = None
+    wire_down: int | None = None
+
+
+class Listener(Protocol):
+    """What a connection tells its owner, from paho's thread."""
+
+    def heard(self, topic: str, message: bytes) -> None:
+        """Take in a message."""
+        ...
+
+    def connected(self, connection: int) -> None:
+        """Act on a connection that listens; connections are numbered from 1."""
+        ...
+
+    def lost(self, reason: str) -> None:
+        """Act on the loss of the connection; it is being made anew."""
+        ...
+
+    def last_will(self, connection: int) -> tuple[str, bytes] | None:
+        """Return topic and message that the broker sends if this connection is lost."""
+        ...
+
+
+class _Client(paho.Client):
+    """paho's client, which also refuses to read what is too long and remembers why a connection failed."""
+
+    most = 0
+    trouble: Exception | None = None
+
+    def reconnect(self) -> paho.MQTTErrorCode:
+        try:
+            return super().reconnect()
+        except (OSError, ValueError) as error:
+            self.trouble = error
+            raise OSError(str(error)) if isinstance(error, ValueError) else error from None
+
+    def _sock_recv(self, bufsize: int) -> bytes:
+        # paho asks for all that is left of a packet, so the first call after a header tells its length.
+        if bufsize > self.most:
+            self.trouble = RunError(f"a message of {bufsize} bytes came, at most {self.most} are taken")
+            raise ConnectionError(str(self.trouble))
+        try:
+            return super()._sock_recv(bufsize)
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            self.trouble = error
+            raise
+
+    def _sock_send(self, buf: bytes | bytearray) -> int:
+        try:
+            return super()._sock_send(buf)
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            self.trouble = error
+            with contextlib.suppress(BlockingIOError, OSError):
+                self._sock_recv(1)  # a broker that refuses a certificate says why before it hangs up
+            raise
+
+
+class Transport:
+    """A connection to a broker that listens to one topic and is made anew, with back-off, whenever it is lost."""
+
+    def __init__(
+        self,
+        address: Address,
+        listener: Listener,
+        *,
+        name: str,
+        topic: str,
+        credentials: Credentials | None,
+        most: int,
+        keep_alive: int = 60,
+    ) -> None:
+        if address.tls and credentials is None:
+            raise InputError(f"broker {address} is spoken to over TLS, which needs a certificate; give --keys")
+        self.address = address
+        self._listener = listener
+        self._name = name
+        self._topic = topic
+        self._credentials = credentials
+        self._most = most
+        self._keep_alive = keep_alive
+        self._state = threading.Condition()
+        self._connection = 0
+        self._up: bool | None = None  # None: not decided yet
+        self._refused: str | None = None
+        self._sizes: dict[int, int] = {}  # of messages that the broker has not acknowledged
+        self._early: set[int] = set()  # acknowledged before `publish` could note their size
+        self._payload = [0, 0]
+        self._wire = [0, 0]  # of sockets that are closed
+        self._closing = False
+        self._client = self._make(MQTTProtocolVersion.MQTTv5)
+
+    def __enter__(self) -> Self:
+        self.connect()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def connect(self) -> None:
+        """Connect for the first time, or raise one sentence; from then on a lost connection is made anew."""
+        if (reason := self._try()) is None:
+            return
+        if not self._final(self._client.trouble):
+            self._abandon()
+            self._client = self._make(MQTTProtocolVersion.MQTTv311)
+            reason = self._try()
+        if reason is not None:
+            self._abandon()
+            raise RunError(f"broker {self.address}: {reason}")
+
+    @property
+    def version(self) -> str:
+        """Return the version of MQTT that the broker speaks."""
+        return "5" if self._client._protocol == MQTTProtocolVersion.MQTTv5 else "3.1.1"
+
+    @property
+    def there(self) -> bool:
+        """Tell whether the connection stands."""
+        return bool(self._up)
+
+    @property
+    def counts(self) -> Counts:
+        """Return the bytes of messages and on the wire, over all connections so far."""
+        open_now = _wire_bytes(self._client.socket())
+        if open_now is None and not any(self._wire):
+            return Counts(*self._payload)
+        up, down = open_now or (0, 0)
+        return Counts(*self._payload, self._wire[0] + up, self._wire[1] + down)
+
+    def publish(self, topic: str, message: bytes, *, patience: float = 0.0) -> None:
+        """Send a message; waits up to `patience` seconds while too much is under way, to bound memory."""
+        if len(message) > self._most:
+            raise RunError(f"a message of {len(message)} bytes is too long, at most {self._most} are sent")
+        until = time.monotonic() + patience
+        with self._state:
+            while sum(self._sizes.values()) > _WINDOW and (left := until - time.monotonic()) > 0:
+                self._state.wait(left)
+        # Not under our lock: paho holds its own while it tells of an acknowledgement.
+        number = self._client.publish(topic, message, qos=1).mid
+        with self._state:
+            self._payload[0] += len(message)
+            if number in self._early:
+                self._early.discard(number)
+            else:
+                self._sizes[number] = len(message)
+
+    def flush(self, seconds: float) -> bool:
+        """Wait until the broker has acknowledged all messages; tell whether it has."""
+        until = time.monotonic() + seconds
+        with self._state:
+            while self._sizes and (left := until - time.monotonic()) > 0:
+                self._state.wait(left)
+            return not self._sizes
+
+    def close(self) -> None:
+        """Disconnect in order: the last will is not sent."""
+        self._closing = True
+        self._abandon()
+
+    def _try(self) -> str | None:
+        """Connect once; return why not."""
+        client = self._client
+        self._up = self._refused = None
+        try:
+            client.connect(self.address.host, self.address.port, self._keep_alive, **self._connect_keys)
+        except (OSError, ValueError) as error:
+            client.trouble = client.trouble or error
+            return explain(client.trouble)
+        client.loop_start()
+        until = time.monotonic() + _FIRST[self.version]
+        with self._state:
+            while self._up is None and self._refused is None and (left := until - time.monotonic()) > 0:
+                self._state.wait(left)
+            if self._up:
+                return None
+        return explain(client.trouble) if client.trouble is not None else self._refused or "gave no answer"
+
+    @property
+    def _connect_keys(self) -> dict[str, Any]:
+        if self._client._protocol != MQTTProtocolVersion.MQTTv5:
+            return {}
+        properties = Properties(PacketTypes.CONNECT)
+        properties.MaximumPacketSize = self._client.most
+        return {"clean_start": True, "properties": properties}
+
+    def _final(self, error: Exception | None) -> bool:
+        """Tell whether an older protocol would fail the same way: no connection, or no agreement on certificates."""
+        if isinstance(error, ConnectionError):
+            return isinstance(error, ConnectionRefusedError)
+        return isinstance(error, OSError | ValueError)
+
+    def _make(self, version: MQTTProtocolVersion) -> _Client:
+        five = version == MQTTProtocolVersion.MQTTv5
+        client = _Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=self._name,
+            clean_session=None if five else True,
+            protocol=version,
+        )
+        client.most = self._most + _PACKET
+        if self.address.tls and self._credentials is not None:
+            client.tls_set_context(_context(self._credentials))
+        client.reconnect_delay_set(min_delay=1, max_delay=60)
+        client.connect_timeout = 10.0
+        client.on_pre_connect = self._on_pre_connect
+        client.on_socket_open = _no_delay
+        client.on_socket_close = self._on_socket_close
+        client.on_connect = self._on_connect
+        client.on_subscribe = self._on_subscribe
+        client.on_disconnect = self._on_disconnect
+        client.on_message = self._on_message
+        client.on_publish = self._on_publish
+        return client
+
+    def _abandon(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._client.disconnect()
+        self._client.loop_stop()
+
+    def _on_pre_connect(self, client: paho.Client, _: Any) -> None:
+        self._connection += 1
+        if (will := self._listener.last_will(self._connection)) is not None:
+            client.will_set(*will, qos=1)
+
+    def _on_socket_close(self, _: paho.Client, __: Any, closing: Any) -> None:
+        if (counted := _wire_bytes(closing)) is not None:
+            self._wire = [before + now for before, now in zip(self._wire, counted, strict=True)]
+
+    def _on_connect(self, client: paho.Client, _: Any, __: Any, reason: Any, ___: Any) -> None:
+        if reason.is_failure:
+            self._decide(up=False, refused=f"refuses this client: {reason}")
+        else:
+            client.subscribe(self._topic, qos=1)
+
+    def _on_subscribe(self, _: paho.Client, __: Any, ___: int, reasons: list[Any], ____: Any) -> None:
+        if any(reason.is_failure for reason in reasons):
+            self._decide(up=False, refused=f"refuses to let this client read {self._topic}; check its access list")
+            return
+        self._decide(up=True)
+        self._listener.connected(self._connection)
+
+    def _on_disconnect(self, client: paho.Client, _: Any, __: Any, reason: Any, ___: Any) -> None:
+        was_up, self._up = self._up, False
+        with self._state:
+            self._refused = self._refused or f"closed the connection: {reason}"
+            self._state.notify_all()
+        if was_up and not self._closing:
+            error = self._client.trouble
+            self._listener.lost(f"connection lost: {reason if error is None else explain(error)}")
+        self._client.trouble = None if was_up else self._client.trouble
+
+    def _on_message(self, _: paho.Client, __: Any, message: paho.MQTTMessage) -> None:
+        self._payload[1] += len(message.payload)
+        self._listener.heard(message.topic, message.payload)
+
+    def _on_publish(self, _: paho.Client, __: Any, number: int, ___: Any, ____: Any) -> None:
+        with self._state:
+            if self._sizes.pop(number, None) is None:
+                self._early.add(number)
+            self._state.notify_all()
+
+    def _decide(self, *, up: bool, refused: str | None = None) -> None:
+        with self._state:
+            self._up, self._refused = up, refused
+            self._state.notify_all()
+
+
+def _context(credentials: Credentials) -> Any:
+    import ssl
+
+    try:
+        context = ssl.create_default_context(cafile=str(credentials.authority))
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(str(credentials.certificate), str(credentials.private_key))
+    except FileNotFoundError as error:
+        missing = [path for path in credentials if not path.exists()]
+        raise InputError(f"{missing[0] if missing else error}: there is no such file") from None
+    except (ssl.SSLError, OSError) as error:
+        raise InputError(f"certificate {credentials.certificate} or its key cannot be used: {error}") from None
+    return context
+
+
+def _no_delay(_: paho.Client, __: Any, opened: Any) -> None:
+    # Without this a small message waits up to 40 ms for the acknowledgement of the one before.
+    with contextlib.suppress(OSError, AttributeError):
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _wire_bytes(connection: Any) -> tuple[int, int] | None:
+    """Return the bytes that a socket sent and received, with headers of TCP and IP, as Linux counts them.
+
+    `struct tcp_info`: options in byte 5, bytes acknowledged and received at 120, segments out and in at 136. A segment
+    carries 20 bytes of IPv4 or 40 of IPv6, 20 of TCP, and 12 of timestamps where both ends use them.
+    """
+    if connection is None or _TCP_INFO is None:
+        return None
+    try:
+        told = connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 144)
+        headers = 40 if connection.family == socket.AF_INET else 60
+    except (OSError, AttributeError, ValueError):
+        return None
+    if len(told) < 144:
+        return None
+    sent, received, segments_out, segments_in = struct.unpack_from("=QQII", told, 120)
+    headers += 12 * (told[5] & 1)
+    return sent + headers * segments_out, received + headers * segments_in

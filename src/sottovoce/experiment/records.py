@@ -20,6 +20,7 @@ Record = dict[str, Any]
 
 OPERATOR_ONLY: Final = (
     *("cohort", "senders", "failures", "phases", "seconds", "reason", "sizes", "dropouts"),
+    *("wire_up", "wire_down"),
     *("client_accuracy_mean", "client_accuracy_worst_tenth", "client_accuracy_worst", "client_accuracy_clients"),
     *("personal_accuracy_mean", "personal_accuracy_worst_tenth", "personal_accuracy_worst"),
 )
@@ -82,6 +83,8 @@ def tell_operator(round_: int, cohort: int, total: Total, seconds: float) -> Rec
         record["phases"] = {phase: {"up": up, "down": down} for phase, (up, down) in total.phases.items()}
     if total.failures:
         record["failures"] = {str(client): reason for client, reason in sorted(total.failures.items())}
+    if total.wire_up or total.wire_down:
+        record |= {"wire_up": total.wire_up, "wire_down": total.wire_down}
     if total.between_servers:
         record["bytes_between_servers"] = total.between_servers
     if total.reason:

@@ -31,6 +31,8 @@ class Total:
     phases: dict[str, tuple[int, int]] = field(default_factory=dict)  # bytes up and down of each phase
     clients: dict[int, Sizes] = field(default_factory=dict)  # bytes of each client, over all phases
     between_servers: int = 0  # bytes that several servers send each other
+    wire_up: int = 0  # bytes on the server's own connection, with all that carries the messages; 0: there is none
+    wire_down: int = 0
 
     def count(self, request: Request, reply: Reply) -> None:
         """Add what a phase sent and received."""
@@ -42,6 +44,8 @@ class Total:
         for client, payload in request.payloads.items():
             before = self.clients.get(client, Sizes(0, 0))
             self.clients[client] = Sizes(before.up + reply.sizes.get(client, 0), before.down + len(payload))
+        self.wire_up += reply.wire[0]
+        self.wire_down += reply.wire[1]
         self.failures.update(reply.failures)
         self.failures.update(reply.left)
         self.left.update(reply.left)

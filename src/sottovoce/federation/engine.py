@@ -80,6 +80,7 @@ class Reply(NamedTuple):
     sizes: dict[int, int]
     failures: dict[int, str]
     left: dict[int, str] = {}  # noqa: RUF012 - a tuple's default, never changed
+    wire: tuple[int, int] = (0, 0)  # bytes up and down on the server's connection since the last reply, if it has one
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Hold one connection to an MQTT broker: over TLS, made anew whenever it is lost. The only file that imports paho.
 
-MQTT 5 is tried first and 3.1.1 if the broker does not have it; nothing here needs more than 3.1.1. Messages go with QoS 1
-in clean sessions: they may come twice and they may be lost, and both ends of a federation live with either.
+MQTT 5 is tried first and 3.1.1 if the broker does not have it; nothing here needs more than 3.1.1. Messages go with
+QoS 1 in clean sessions: they may come twice and they may be lost, and both ends of a federation live with either.
 
 paho's own thread reads and writes the socket. It calls `Listener` methods, which must be quick and must not raise.
 """
@@ -9,22 +9,19 @@ paho's own thread reads and writes the socket. It calls `Listener` methods, whic
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import socket
 import struct
 import threading
 import time
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, Self
-from urllib.parse import urlsplit
+from typing import Any, Final, Self
 
 from sottovoce.core.errors import InputError, RunError
+from sottovoce.federation.mqtt.carrier import Address, Counts, Listener, TlsFiles
 from sottovoce.federation.mqtt.trouble import explain
 
 try:
     from paho.mqtt import client as paho
-    from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+    from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
     from paho.mqtt.packettypes import PacketTypes
     from paho.mqtt.properties import Properties
 except ImportError:  # pragma: no cover - tested in a process of its own
@@ -33,90 +30,12 @@ except ImportError:  # pragma: no cover - tested in a process of its own
         "'sottovoce[federation]'"
     ) from None
 
-__all__ = ["Address", "Counts", "Credentials", "Listener", "Transport"]
+__all__ = ["Transport"]
 
 _WINDOW: Final = 32 << 20  # bytes that wait for the broker's acknowledgement before a publisher waits too
 _PACKET: Final = 512  # bytes of a packet beside its message: fixed header, topic, properties
-_FIRST: Final = {"5": 3.0, "3.1.1": 15.0}  # seconds for the broker's first answer; some are silent to what they do not speak
+_FIRST: Final = {"5": 3.0, "3.1.1": 15.0}  # seconds for a first answer: some are silent to what they do not speak
 _TCP_INFO: Final = getattr(socket, "TCP_INFO", None)
-
-
-class Address(NamedTuple):
-    """Where a broker is, and whether it is spoken to over TLS."""
-
-    host: str
-    port: int
-    tls: bool = True
-
-    @classmethod
-    def parse(cls, text: str) -> Address:
-        """Read `mqtts://host:port` (TLS), or `mqtt://host:port`, which is taken on this machine only.
-
-        >>> Address.parse("mqtts://broker.example")
-        Address(host='broker.example', port=8883, tls=True)
-        """
-        url = urlsplit(text if "://" in text else f"mqtts://{text}")
-        try:
-            port = url.port
-        except ValueError:
-            port = 0
-        if url.scheme not in ("mqtts", "mqtt") or not url.hostname or port == 0 or url.path.strip("/"):
-            raise InputError(f"broker must be an address such as mqtts://broker.example:8883, got {text!r}")
-        address = cls(url.hostname, port or (8883 if url.scheme == "mqtts" else 1883), url.scheme == "mqtts")
-        if not address.tls and not address.loopback:
-            raise InputError(f"broker {text} would be spoken to without TLS; use mqtts://{url.hostname}")
-        return address
-
-    @property
-    def loopback(self) -> bool:
-        """Tell whether the broker is on this machine."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
-
-    def __str__(self) -> str:
-        return f"mqtt{'s' * self.tls}://{self.host}:{self.port}"
-
-
-class Credentials(NamedTuple):
-    """Files of a party's TLS certificate, its private key and the authority that it trusts."""
-
-    certificate: Path
-    private_key: Path
-    authority: Path
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Bytes so far: of messages, and on the wire with TLS, TCP and IP (None where the system does not tell)."""
-
-    payload_up: int = 0
-    payload_down: int = 0
-    wire_up: int | None = None
-    wire_down: int | None = None
-
-
-class Listener(Protocol):
-    """What a connection tells its owner, from paho's thread."""
-
-    def heard(self, topic: str, message: bytes) -> None:
-        """Take in a message."""
-        ...
-
-    def connected(self, connection: int) -> None:
-        """Act on a connection that listens; connections are numbered from 1."""
-        ...
-
-    def lost(self, reason: str) -> None:
-        """Act on the loss of the connection; it is being made anew."""
-        ...
-
-    def last_will(self, connection: int) -> tuple[str, bytes] | None:
-        """Return topic and message that the broker sends if this connection is lost."""
-        ...
 
 
 class _Client(paho.Client):
@@ -125,7 +44,7 @@ class _Client(paho.Client):
     most = 0
     trouble: Exception | None = None
 
-    def reconnect(self) -> paho.MQTTErrorCode:
+    def reconnect(self) -> MQTTErrorCode:
         try:
             return super().reconnect()
         except (OSError, ValueError) as error:
@@ -167,7 +86,7 @@ class Transport:
         *,
         name: str,
         topic: str,
-        credentials: Credentials | None,
+        credentials: TlsFiles | None,
         most: int,
         keep_alive: int = 60,
     ) -> None:
@@ -225,9 +144,14 @@ class Transport:
         """Return the bytes of messages and on the wire, over all connections so far."""
         open_now = _wire_bytes(self._client.socket())
         if open_now is None and not any(self._wire):
-            return Counts(*self._payload)
+            return Counts(self._payload[0], self._payload[1])
         up, down = open_now or (0, 0)
-        return Counts(*self._payload, self._wire[0] + up, self._wire[1] + down)
+        return Counts(self._payload[0], self._payload[1], self._wire[0] + up, self._wire[1] + down)
+
+    def wire(self) -> tuple[int, int]:
+        """Return the bytes that came in (up, from clients) and went out on the wire; zeros where nobody counts."""
+        counts = self.counts
+        return counts.wire_down or 0, counts.wire_up or 0
 
     def publish(self, topic: str, message: bytes, *, patience: float = 0.0) -> None:
         """Send a message; waits up to `patience` seconds while too much is under way, to bound memory."""
@@ -273,15 +197,15 @@ class Transport:
         with self._state:
             while self._up is None and self._refused is None and (left := until - time.monotonic()) > 0:
                 self._state.wait(left)
-            if self._up:
-                return None
+        if self.there:
+            return None
         return explain(client.trouble) if client.trouble is not None else self._refused or "gave no answer"
 
     @property
     def _connect_keys(self) -> dict[str, Any]:
         if self._client._protocol != MQTTProtocolVersion.MQTTv5:
             return {}
-        properties = Properties(PacketTypes.CONNECT)
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         properties.MaximumPacketSize = self._client.most
         return {"clean_start": True, "properties": properties}
 
@@ -353,7 +277,7 @@ class Transport:
 
     def _on_message(self, _: paho.Client, __: Any, message: paho.MQTTMessage) -> None:
         self._payload[1] += len(message.payload)
-        self._listener.heard(message.topic, message.payload)
+        self._listener.heard(message.topic, bytes(message.payload))
 
     def _on_publish(self, _: paho.Client, __: Any, number: int, ___: Any, ____: Any) -> None:
         with self._state:
@@ -367,7 +291,7 @@ class Transport:
             self._state.notify_all()
 
 
-def _context(credentials: Credentials) -> Any:
+def _context(credentials: TlsFiles) -> Any:
     import ssl
 
     try:

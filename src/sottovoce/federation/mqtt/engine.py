@@ -1,0 +1,318 @@
+"""Reach clients on other machines: ask over MQTT, wait no longer than agreed, and hand on what comes.
+
+Two threads meet here. The connection's thread opens messages, greets nodes and puts answers into a queue; the thread
+that plays the round takes them out and hands each to its request. What both touch is under one lock.
+
+Who is there is known from greetings and last wills. It shortens the wait for those who are gone, and decides nothing
+else: a client that was drawn is asked whether it is there or not.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Final, Self
+
+from sottovoce.core.errors import RunError, SottovoceError, WireError
+from sottovoce.federation.client import TRAINING
+from sottovoce.federation.engine import Enrolment, Reply, Request
+from sottovoce.federation.mqtt.carrier import Carrier, Listener
+from sottovoce.federation.mqtt.envelope import SERVER, Envelope, Kind, open_message, topic_from, topic_to
+from sottovoce.federation.mqtt.greeting import Facts, Hello, Welcome, sentence_of
+
+__all__ = ["MqttEngine", "Place", "Status"]
+
+GRACE: Final = 2.0  # seconds that a client which is gone has to come back before its round goes on without it
+_TICK: Final = 0.5  # seconds between two looks at the clock
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a server stands: its keys, its run, and how long it waits."""
+
+    federation: str
+    run: bytes
+    keys: Mapping[int, bytes]
+    signing_key: bytes = field(repr=False)
+    facts: Facts
+    attempt: int = 0
+    mean_size: float | None = None
+    phase_timeout: float = 60.0
+    train_timeout: float = 600.0
+    min_nodes: int = 1
+    most: int = 1 << 28
+
+
+@dataclass
+class Status:
+    """What the operator is shown of a federation at work."""
+
+    nodes: int = 0
+    there: int = 0
+    round: int = 0
+    phase: str = ""
+    waiting_for: int = 0
+    late: int = 0  # answers that came after their phase was closed, or twice
+    foreign: int = 0  # messages that did not open
+
+
+@dataclass
+class _Node:
+    """What the server knows of a node's presence."""
+
+    life: str = ""
+    connection: int = 0
+    there: bool = False
+    gone_at: float = 0.0
+
+
+@dataclass(eq=False)
+class _Pending:
+    """One request under way: who has not answered, and what each was sent."""
+
+    request: Request
+    waiting: set[int]
+    began: float
+
+
+class MqttEngine:
+    """An engine whose clients are nodes of a roster, behind a broker."""
+
+    def __init__(self, place: Place, carrier: Callable[[Listener], Carrier]) -> None:
+        self.place = place
+        self._carrier = carrier(self)
+        self._lock = threading.RLock()
+        self._nodes = {node: _Node() for node in place.keys}
+        self._answers: queue.SimpleQueue[Envelope | None] = queue.SimpleQueue()
+        self._enrolment: Enrolment | None = None
+        self._pending: _Pending | None = None
+        self._refused: dict[int, str] = {}
+        self._wire = (0, 0)
+        self.status = Status(nodes=len(self._nodes))
+
+    def enrol(self, enrolment: Enrolment) -> None:
+        """Send every node that is there the set-up, and whoever comes later; waits until enough are there."""
+        if enrolment.memory:
+            raise RunError(
+                f"{enrolment.scheme.name} lets clients keep a copy of the model, which a node that missed a round "
+                "does not have; choose another scheme"
+            )
+        with self._lock:
+            self._enrolment = enrolment
+            for number, node in self._nodes.items():
+                if node.life:
+                    self._welcome(number, node)
+        self._await_nodes()
+
+    def send(self, request: Request) -> Reply:
+        """Ask the clients of a request, and hand it what they answer in time."""
+        asked = set(request.payloads)
+        for stranger in asked - self._nodes.keys():
+            raise RunError(f"client {stranger} is not in the roster; [data] clients must be the number of its nodes")
+        began = time.monotonic()
+        with self._lock:
+            pending = self._pending = _Pending(request, asked - request.silent, began)
+        self.status.round, self.status.phase = request.round, request.phase
+        limit = began + (self.place.train_timeout if request.phase in TRAINING else self.place.phase_timeout)
+        for client in request.payloads:
+            self._ask(client, request, patience=max(0.0, limit - time.monotonic()))
+        sizes: dict[int, int] = {}
+        failures: dict[int, str] = {}
+        left: dict[int, str] = {}
+        while pending.waiting:
+            self.status.waiting_for = len(pending.waiting)
+            left |= self._give_up(pending, limit)
+            if pending.waiting and (answer := self._next(pending, limit)) is not None:
+                self._hand_over(pending, answer, sizes, failures)
+        with self._lock:
+            self._pending = None
+        self.status.waiting_for, self.status.phase = 0, ""
+        return Reply(sizes, failures, left, self._wire_since())
+
+    def say_bye(self, words: str, *, done: bool) -> None:
+        """Tell all nodes that the run is over, or that the server stops and may come back."""
+        for number in self._nodes:
+            payload = bytes([done]) + words.encode()
+            self._post(Envelope(Kind.BYE, SERVER, number, payload, self.place.run, attempt=self.place.attempt))
+        self._carrier.flush(5.0)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._carrier.close()
+
+    def __enter__(self) -> Self:
+        self._carrier.connect()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # What follows is called by the connection's thread.
+
+    def heard(self, topic: str, message: bytes) -> None:
+        """Take in a message; one that does not open, or comes over another node's topic, is counted and dropped."""
+        try:
+            envelope = open_message(message, receiver=SERVER, key_of=self.place.keys.get, most=self.place.most)
+            if topic != topic_from(self.place.federation, envelope.sender):
+                raise WireError(f"message of node {envelope.sender} came over {topic}")
+            if envelope.kind == Kind.HELLO:
+                self._greet(envelope.sender, Hello.unpack(envelope.payload))
+            elif envelope.kind == Kind.GONE:
+                self._part(envelope.sender, Hello.unpack(envelope.payload))
+            elif envelope.kind in (Kind.ANSWER, Kind.REFUSAL):
+                self._answers.put(envelope)
+        except SottovoceError as error:
+            self.status.foreign += 1
+            log.debug("dropped: %s", error)
+
+    def connected(self, connection: int) -> None:
+        """Ask who is there; after a loss, also ask again who has not answered: answers may have been lost with it."""
+        for number in self._nodes:
+            self._post(Envelope(Kind.HELLO, SERVER, number, b"", self.place.run, attempt=self.place.attempt))
+        with self._lock:
+            pending = self._pending
+            again = sorted(pending.waiting) if pending is not None and connection > 1 else []
+        for number in again:
+            self._ask_again(number)
+
+    def lost(self, reason: str) -> None:
+        """Say that the broker cannot be reached; the connection is being made anew."""
+        log.warning("broker: %s; trying again", reason)
+
+    def last_will(self, connection: int) -> tuple[str, bytes] | None:
+        """Return nothing: nodes wait for a server however long it is gone."""
+        return None
+
+    def _greet(self, number: int, hello: Hello) -> None:
+        if (difference := self.place.facts.difference(hello.facts)) is not None:
+            with self._lock:
+                said, self._refused[number] = self._refused.get(number), difference
+            if said != difference:
+                log.warning("node %d is refused: %s", number, difference)
+            words = f"the server refuses this node: it plays {difference}".encode()
+            self._post(Envelope(Kind.REFUSAL, SERVER, number, words, self.place.run, attempt=self.place.attempt))
+            return
+        with self._lock:
+            node = self._nodes[number]
+            if hello.life == node.life and hello.connection < node.connection:
+                return  # an old one, late
+            new = not node.there
+            node.life, node.connection, node.there = hello.life, hello.connection, True
+            self._refused.pop(number, None)
+            self._count()
+            if self._enrolment is not None:
+                self._welcome(number, node)
+        if new:
+            log.info("node %d is there", number)
+        self._ask_again(number)
+        self._answers.put(None)  # whoever waits for nodes looks again
+
+    def _part(self, number: int, hello: Hello) -> None:
+        with self._lock:
+            node = self._nodes[number]
+            if (hello.life, hello.connection) != (node.life, node.connection):
+                return  # of an earlier connection: the node is back already
+            node.there, node.gone_at = False, time.monotonic()
+            self._count()
+        log.info("node %d is gone", number)
+        self._answers.put(None)
+
+    def _welcome(self, number: int, node: _Node) -> None:
+        told = self._enrolment
+        if told is None:
+            return
+        place = self.place
+        welcome = Welcome(place.facts, node.life, told.scheme.name, place.mean_size, told.setup)
+        self._post(Envelope(Kind.WELCOME, SERVER, number, welcome.pack(), place.run, attempt=place.attempt))
+
+    def _ask_again(self, number: int) -> None:
+        with self._lock:
+            pending = self._pending
+            if pending is None or number not in pending.waiting:
+                return
+        self._ask(number, pending.request, patience=0.0)
+
+    def _count(self) -> None:
+        self.status.there = sum(node.there for node in self._nodes.values())
+
+    # What follows is called by either.
+
+    def _ask(self, client: int, request: Request, patience: float) -> None:
+        place, payload = self.place, request.payloads[client]
+        asking = Envelope(
+            Kind.ASK, SERVER, client, payload, place.run, request.round, request.phase, attempt=place.attempt
+        )
+        self._post(asking, patience)
+
+    def _post(self, envelope: Envelope, patience: float = 0.0) -> None:
+        topic = topic_to(self.place.federation, envelope.receiver)
+        self._carrier.publish(topic, envelope.sign(self.place.signing_key), patience=patience)
+
+    # What follows is called by the thread that plays the round.
+
+    def _await_nodes(self) -> None:
+        told = False
+        while (there := self.status.there) < self.place.min_nodes:
+            if not told:
+                log.info("waiting for nodes: %d of %d are there", there, self.place.min_nodes)
+                told = True
+            self._next_event(_TICK)
+
+    def _next_event(self, seconds: float) -> Envelope | None:
+        try:
+            return self._answers.get(timeout=seconds)
+        except queue.Empty:
+            return None
+
+    def _next(self, pending: _Pending, limit: float) -> Envelope | None:
+        """Return the next answer to this request; what belongs elsewhere is dropped."""
+        answer = self._next_event(min(_TICK, max(0.0, limit - time.monotonic())))
+        if answer is None:
+            return None
+        place, request = self.place, pending.request
+        fits = answer.fits(answer.kind, place.run, request.round, request.phase, place.attempt)
+        if not fits or answer.sender not in pending.waiting:
+            self.status.late += 1
+            return None
+        return answer
+
+    def _hand_over(self, pending: _Pending, answer: Envelope, sizes: dict[int, int], failures: dict[int, str]) -> None:
+        with self._lock:
+            pending.waiting.discard(answer.sender)
+        if answer.kind == Kind.REFUSAL:
+            failures[answer.sender] = sentence_of(answer.payload)
+            return
+        try:
+            pending.request.take(answer.sender, answer.payload)
+            sizes[answer.sender] = len(answer.payload)
+        except SottovoceError as error:
+            failures[answer.sender] = str(error)
+
+    def _give_up(self, pending: _Pending, limit: float) -> dict[int, str]:
+        """Return whom nobody waits for any longer: all when the time is over, before that those who are gone."""
+        now = time.monotonic()
+        with self._lock:
+            if now >= limit:
+                over = dict.fromkeys(pending.waiting, f"did not answer within {limit - pending.began:g} s")
+            else:
+                absent = {number: self._nodes[number] for number in pending.waiting}
+                over = {
+                    number: self._refused.get(number, "is gone")
+                    for number, node in absent.items()
+                    if not node.there and now >= max(node.gone_at, pending.began) + GRACE
+                }
+            pending.waiting.difference_update(over)
+        return over
+
+    def _wire_since(self) -> tuple[int, int]:
+        before, self._wire = self._wire, self._carrier.wire()
+        return self._wire[0] - before[0], self._wire[1] - before[1]

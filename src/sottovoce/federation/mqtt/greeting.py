@@ -1,0 +1,152 @@
+"""What server and nodes tell each other before a run, and how they find out that they would not play the same one.
+
+A hello says what a node would play: the digest of its experiment file, its version, the hash of its w_0 and the scores
+that w_0 gives to a few made-up records. A welcome repeats the server's own and brings the run's set-up. Each side
+compares by itself, and says in one sentence what differs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from sottovoce.core.errors import WireError
+
+__all__ = ["Facts", "Hello", "Welcome", "sentence_of"]
+
+PROTOCOL: Final = 1
+_LONGEST: Final = 16 << 10  # bytes of what is JSON in a greeting
+_SENTENCE: Final = 400  # letters of a reason that is shown
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What both sides must have in common: the experiment, the code and the model that training begins at."""
+
+    version: str
+    config: str  # digest of the tables that decide the result
+    roster: str  # digest of who takes part
+    start: str  # hash of w_0
+    probe: tuple[float, ...]  # scores of made-up records
+    protocol: int = PROTOCOL
+
+    def difference(self, other: Facts) -> str | None:
+        """Say what of `other`, the server's or a node's, is not as here; None if nothing is."""
+        for name, words, hint in (
+            ("protocol", "another version of the protocol", "install the same version of sottovoce"),
+            ("version", "another version of sottovoce", "install the same on both sides"),
+            ("config", "another experiment", "compare the files and every --set"),
+            ("roster", "another roster", "take the newest on both sides"),
+            ("start", "another model to begin at", "compare the versions of numpy"),
+        ):
+            if (ours := getattr(self, name)) != (theirs := getattr(other, name)):
+                return f"{words}: {_short(ours)} here, {_short(theirs)} there; {hint}"
+        if len(self.probe) != len(other.probe) or not all(map(_near, self.probe, other.probe)):
+            return "the same model gives other scores there; compare the versions of the packages"
+        return None
+
+
+@dataclass(frozen=True)
+class Hello:
+    """A node's first words: what it would play, which life of it speaks, and over which connection of that life."""
+
+    facts: Facts
+    life: str
+    connection: int
+
+    def pack(self) -> bytes:
+        """Return the payload."""
+        return _json(asdict(self))
+
+    @classmethod
+    def unpack(cls, payload: bytes) -> Hello:
+        """Read a payload, or refuse it."""
+        told = _object(payload, ("facts", "life", "connection"))
+        return cls(_facts(told["facts"]), _text(told["life"]), _number(told["connection"]))
+
+
+@dataclass(frozen=True)
+class Welcome:
+    """The server's answer to a hello: its own facts, and what every client is told once."""
+
+    facts: Facts
+    life: str  # of the node that was heard: a welcome for another is old
+    stage: str  # name of the scheme that is played: the run's, a vote or a warm start
+    mean_size: float | None  # the public mean of |D_k|; None: every client counts the same
+    setup: bytes = b""
+
+    def pack(self) -> bytes:
+        """Return the payload."""
+        words = _json(asdict(replace(self, setup=b"")) | {"setup": len(self.setup)})
+        return len(words).to_bytes(4, "little") + words + self.setup
+
+    @classmethod
+    def unpack(cls, payload: bytes) -> Welcome:
+        """Read a payload, or refuse it."""
+        size = int.from_bytes(payload[:4], "little")
+        told = _object(payload[4 : 4 + size], ("facts", "life", "stage", "mean_size", "setup"))
+        setup, mean = payload[4 + size :], told["mean_size"]
+        if mean is not None and not (isinstance(mean, int | float) and math.isfinite(mean) and mean > 0):
+            raise WireError("greeting: the mean number of records must be above 0")
+        if told["setup"] != len(setup):
+            raise WireError(f"greeting: a set-up of {len(setup)} bytes came, {_short(told['setup'])} were announced")
+        stage = _text(told["stage"])
+        return cls(_facts(told["facts"]), _text(told["life"]), stage, None if mean is None else float(mean), setup)
+
+
+def sentence_of(payload: bytes) -> str:
+    """Return a reason that came over the network as one line of printable letters."""
+    text = payload[: 4 * _SENTENCE].decode("utf-8", "replace")
+    plain = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    return plain[:_SENTENCE] or "no reason was given"
+
+
+def _facts(told: Any) -> Facts:
+    names = ("version", "config", "roster", "start", "probe", "protocol")
+    if not isinstance(told, dict) or set(told) != set(names):
+        raise WireError("greeting: the facts are not those of this protocol")
+    probe = told["probe"]
+    if not isinstance(probe, list) or not all(isinstance(value, int | float) for value in probe):
+        raise WireError("greeting: the scores must be numbers")
+    version, config, roster, start = (_text(told[name]) for name in names[:4])
+    return Facts(version, config, roster, start, tuple(map(float, probe)), _number(told["protocol"]))
+
+
+def _object(payload: bytes, names: Sequence[str]) -> dict[str, Any]:
+    if len(payload) > _LONGEST:
+        raise WireError(f"greeting: {len(payload)} bytes, at most {_LONGEST} are read")
+    try:
+        told = json.loads(payload)
+    except (ValueError, RecursionError):
+        raise WireError("greeting: this is no JSON") from None
+    if not isinstance(told, dict) or set(told) != set(names):
+        raise WireError(f"greeting: it must have {', '.join(names)}")
+    return told
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > 200:
+        raise WireError(f"greeting: a short text was expected, got {_short(value)}")
+    return value
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise WireError(f"greeting: a number was expected, got {_short(value)}")
+    return value
+
+
+def _short(value: object) -> str:
+    return sentence_of(str(value)[:24].encode())
+
+
+def _near(ours: float, theirs: float) -> bool:
+    """Compare scores of two machines, whose arithmetic may round differently."""
+    return abs(ours - theirs) <= 1e-3 * (1 + abs(ours))
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()

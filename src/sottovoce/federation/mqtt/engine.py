@@ -23,7 +23,7 @@ from sottovoce.federation.client import TRAINING
 from sottovoce.federation.engine import Enrolment, Reply, Request
 from sottovoce.federation.mqtt.carrier import Carrier, Listener
 from sottovoce.federation.mqtt.envelope import SERVER, Envelope, Kind, open_message, topic_from, topic_to
-from sottovoce.federation.mqtt.greeting import Facts, Hello, Welcome, sentence_of
+from sottovoce.federation.mqtt.greeting import Facts, Gone, Hello, Refusal, Welcome, sentence_of
 
 __all__ = ["MqttEngine", "Place", "Status"]
 
@@ -43,7 +43,6 @@ class Place:
     signing_key: bytes = field(repr=False)
     facts: Facts
     attempt: int = 0
-    mean_size: float | None = None
     phase_timeout: float = 60.0
     train_timeout: float = 600.0
     min_nodes: int = 1
@@ -167,7 +166,7 @@ class MqttEngine:
             if envelope.kind == Kind.HELLO:
                 self._greet(envelope.sender, Hello.unpack(envelope.payload))
             elif envelope.kind == Kind.GONE:
-                self._part(envelope.sender, Hello.unpack(envelope.payload))
+                self._part(envelope.sender, Gone.unpack(envelope.payload))
             elif envelope.kind in (Kind.ANSWER, Kind.REFUSAL):
                 self._answers.put(envelope)
         except SottovoceError as error:
@@ -198,7 +197,7 @@ class MqttEngine:
                 said, self._refused[number] = self._refused.get(number), difference
             if said != difference:
                 log.warning("node %d is refused: %s", number, difference)
-            words = f"the server refuses this node: it plays {difference}".encode()
+            words = Refusal(hello.life, difference).pack()
             self._post(Envelope(Kind.REFUSAL, SERVER, number, words, self.place.run, attempt=self.place.attempt))
             return
         with self._lock:
@@ -216,10 +215,10 @@ class MqttEngine:
         self._ask_again(number)
         self._answers.put(None)  # whoever waits for nodes looks again
 
-    def _part(self, number: int, hello: Hello) -> None:
+    def _part(self, number: int, gone: Gone) -> None:
         with self._lock:
             node = self._nodes[number]
-            if (hello.life, hello.connection) != (node.life, node.connection):
+            if (gone.life, gone.connection) != (node.life, node.connection):
                 return  # of an earlier connection: the node is back already
             node.there, node.gone_at = False, time.monotonic()
             self._count()
@@ -231,7 +230,7 @@ class MqttEngine:
         if told is None:
             return
         place = self.place
-        welcome = Welcome(place.facts, node.life, told.scheme.name, place.mean_size, told.setup)
+        welcome = Welcome(place.facts, node.life, told.scheme.name, told.setup)
         self._post(Envelope(Kind.WELCOME, SERVER, number, welcome.pack(), place.run, attempt=place.attempt))
 
     def _ask_again(self, number: int) -> None:

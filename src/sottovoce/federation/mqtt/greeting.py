@@ -8,18 +8,19 @@ compares by itself, and says in one sentence what differs.
 from __future__ import annotations
 
 import json
-import math
+import struct
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from sottovoce.core.errors import WireError
 
-__all__ = ["Facts", "Hello", "Welcome", "sentence_of"]
+__all__ = ["Facts", "Gone", "Hello", "Refusal", "Welcome", "sentence_of"]
 
 PROTOCOL: Final = 1
 _LONGEST: Final = 16 << 10  # bytes of what is JSON in a greeting
 _SENTENCE: Final = 400  # letters of a reason that is shown
+_GONE = struct.Struct("<8sI")
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,7 @@ class Welcome:
 
     facts: Facts
     life: str  # of the node that was heard: a welcome for another is old
-    stage: str  # name of the scheme that is played: the run's, a vote or a warm start
-    mean_size: float | None  # the public mean of |D_k|; None: every client counts the same
+    stage: str  # name of the scheme that is played
     setup: bytes = b""
 
     def pack(self) -> bytes:
@@ -87,14 +87,49 @@ class Welcome:
     def unpack(cls, payload: bytes) -> Welcome:
         """Read a payload, or refuse it."""
         size = int.from_bytes(payload[:4], "little")
-        told = _object(payload[4 : 4 + size], ("facts", "life", "stage", "mean_size", "setup"))
-        setup, mean = payload[4 + size :], told["mean_size"]
-        if mean is not None and not (isinstance(mean, int | float) and math.isfinite(mean) and mean > 0):
-            raise WireError("greeting: the mean number of records must be above 0")
+        told = _object(payload[4 : 4 + size], ("facts", "life", "stage", "setup"))
+        setup = payload[4 + size :]
         if told["setup"] != len(setup):
             raise WireError(f"greeting: a set-up of {len(setup)} bytes came, {_short(told['setup'])} were announced")
-        stage = _text(told["stage"])
-        return cls(_facts(told["facts"]), _text(told["life"]), stage, None if mean is None else float(mean), setup)
+        return cls(_facts(told["facts"]), _text(told["life"]), _text(told["stage"]), setup)
+
+
+@dataclass(frozen=True)
+class Gone:
+    """A node's last words, signed beforehand: which connection of which life of it was lost."""
+
+    life: str
+    connection: int
+
+    def pack(self) -> bytes:
+        """Return the payload."""
+        return _GONE.pack(bytes.fromhex(self.life), self.connection)
+
+    @classmethod
+    def unpack(cls, payload: bytes) -> Gone:
+        """Read a payload, or refuse it."""
+        if len(payload) != _GONE.size:
+            raise WireError(f"last words have {_GONE.size} bytes, got {len(payload)}")
+        life, connection = _GONE.unpack(payload)
+        return cls(life.hex(), connection)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The server's answer to a hello that does not fit its run: whose, and why, in one sentence."""
+
+    life: str
+    reason: str
+
+    def pack(self) -> bytes:
+        """Return the payload."""
+        return _json(asdict(self))
+
+    @classmethod
+    def unpack(cls, payload: bytes) -> Refusal:
+        """Read a payload, or refuse it."""
+        told = _object(payload, ("life", "reason"))
+        return cls(_text(told["life"]), sentence_of(str(told["reason"]).encode()))
 
 
 def sentence_of(payload: bytes) -> str:

@@ -1,0 +1,68 @@
+"""What a node keeps on disk, and nothing of it is a secret: its ledger, the highest round that it masked, its last run.
+
+state/<16 digits of the experiment's digest>/
+    ledger.jsonl     private runs: one charge a participation, over all runs of this experiment
+    mark-<run>       the highest round of a run that was masked
+    run              the run that it took part in last
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+from sottovoce.deployment.durable import replace_file
+from sottovoce.privacy import Ledger, PrivacyPlan
+from sottovoce.secagg import RoundMark
+
+__all__ = ["Book"]
+
+
+class Book:
+    """A node's account of what it gave; used in a `with` block, by one process at a time.
+
+    Guarantee: the ledger outlives runs. A server that starts the same experiment again and again gets no more masked
+    vectors from a node than one plan allows.
+    """
+
+    def __init__(self, folder: Path | None, plan: PrivacyPlan | None) -> None:
+        self._folder = folder
+        self._ledger: Ledger | None = None
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if plan is not None:
+                self._ledger = Ledger.of_client(folder / "ledger.jsonl", plan)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._ledger is not None:
+            self._ledger.close()
+
+    @property
+    def last_run(self) -> str | None:
+        """Return the run that the node took part in last, in hex."""
+        path = None if self._folder is None else self._folder / "run"
+        return path.read_text(encoding="ascii").strip() if path is not None and path.exists() else None
+
+    @property
+    def spent(self) -> int:
+        """Count the participations that were charged."""
+        return 0 if self._ledger is None else self._ledger.spent
+
+    def enter(self, run: bytes) -> RoundMark:
+        """Remember a run, and return the mark of its highest masked round."""
+        if self._folder is None:
+            return RoundMark()
+        replace_file(self._folder / "run", run.hex().encode() + b"\n")
+        return RoundMark(self._folder / f"mark-{run.hex()}")
+
+    def affords(self, round_: int) -> bool:
+        """Tell whether a round may be charged."""
+        return self._ledger is None or self._ledger.affords(round_)
+
+    def charge(self, round_: int) -> None:
+        """Charge a round; on return it is on disk."""
+        if self._ledger is not None:
+            self._ledger.charge(round_)

@@ -1,0 +1,206 @@
+"""One node of a federation as a state machine: messages in, messages out; no network and no clock.
+
+It believes nobody. Every message must be signed by the server of its roster and fit the run that it joined; set-up,
+session and terms are compared with what follows from its own copy of the experiment (`federation.client`,
+`secagg.policy`); a round's phase is answered once, and a repeated request gets the same bytes again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from sottovoce.core.errors import InputError, PrivacyError, SecAggError, SottovoceError
+from sottovoce.deployment.book import Book
+from sottovoce.federation.client import Client, ClientState, Knowledge
+from sottovoce.federation.mqtt.envelope import NO_RUN, SERVER, Envelope, Kind, open_message
+from sottovoce.federation.mqtt.greeting import Facts, Gone, Hello, Refusal, Welcome, sentence_of
+
+__all__ = ["Member", "Node", "Over"]
+
+CHARGED: Final = "mask"  # the phase whose answer is a protected vector
+
+log = logging.getLogger(__name__)
+
+
+class Over(NamedTuple):
+    """Why a node stops, and with which exit code."""
+
+    code: int
+    words: str
+
+
+@dataclass(frozen=True)
+class Member:
+    """What a node is before it meets anybody: its number and keys, and what it made of its experiment."""
+
+    number: int
+    signing_key: bytes = field(repr=False)
+    server: bytes  # the training server's verifying key, from the roster
+    facts: Facts
+    scheme: str  # name of the scheme that it plays
+    client: Callable[[bytes], Client] = field(repr=False)  # made from the run's set-up
+    private: bool
+    most: int = 1 << 28  # bytes of the largest message that is read
+
+
+class _Stored(NamedTuple):
+    """An answer that was given, and the hash of what was asked."""
+
+    asked: bytes
+    kind: Kind
+    payload: bytes
+
+
+class Node:
+    """A node that talks to one server; secrets are in memory only.
+
+    Guarantee: of a run at most one vector is masked for each round, and it leaves after its charge is on disk.
+    """
+
+    def __init__(self, member: Member, book: Book, life: str | None = None) -> None:
+        self.member = member
+        self._book = book
+        self._life = life or os.urandom(8).hex()
+        self._connection = 0
+        self._run = NO_RUN
+        self._attempt = 0
+        self._setup = b""
+        self._client: Client | None = None
+        self._state = ClientState()
+        self._round = -1
+        self._answers: dict[str, _Stored] = {}  # of the newest round, by phase
+        self.answered = 0
+        self.dropped = 0  # messages that did not open or did not fit
+        self.over: Over | None = None
+
+    @property
+    def knowledge(self) -> Knowledge | None:
+        """Return what the node knows of the run; None before it was welcomed."""
+        return None if self._client is None else self._client.knowledge
+
+    def hello(self, connection: int | None = None) -> bytes:
+        """Return the greeting to send over a connection."""
+        self._connection = connection or self._connection
+        return self._sign(Kind.HELLO, Hello(self.member.facts, self._life, self._connection).pack())
+
+    def last_will(self, connection: int) -> bytes:
+        """Return what the broker is to send when a connection is lost."""
+        return self._sign(Kind.GONE, Gone(self._life, connection).pack())
+
+    def receive(self, message: bytes) -> list[bytes]:
+        """Take in a message and return what to send; one that is not the server's, or does not fit, is dropped."""
+        member = self.member
+        try:
+            came = open_message(
+                message,
+                receiver=member.number,
+                key_of=lambda sender: member.server if sender == SERVER else None,
+                most=member.most,
+            )
+            return self._act(came)
+        except SottovoceError as error:
+            self.dropped += 1
+            log.debug("dropped: %s", error)
+            return []
+
+    def _act(self, came: Envelope) -> list[bytes]:
+        if came.kind == Kind.HELLO:
+            return [self.hello()]
+        if came.kind == Kind.WELCOME:
+            self._enter(came, Welcome.unpack(came.payload))
+        elif came.kind == Kind.REFUSAL:
+            refusal = Refusal.unpack(came.payload)
+            if refusal.life == self._life:
+                self.over = Over(InputError.exit_code, f"the server refuses this node: {refusal.reason}")
+        elif came.kind == Kind.ASK:
+            return self._asked(came)
+        elif came.kind == Kind.BYE and came.run == self._run:
+            self._part(came.payload)
+        else:
+            self.dropped += 1
+        return []
+
+    def _enter(self, came: Envelope, welcome: Welcome) -> None:
+        """Join the run, or go on with it; a run that is not that of the own file ends the node."""
+        if welcome.life != self._life:
+            return  # an old one, for an earlier life of this node
+        if (difference := self.member.facts.difference(welcome.facts)) is not None:
+            self.over = Over(InputError.exit_code, f"the server plays another run than this node: {difference}")
+            return
+        if welcome.stage != self.member.scheme:
+            self.over = Over(
+                InputError.exit_code, f"the server plays {welcome.stage}, and this node {self.member.scheme}"
+            )
+            return
+        if came.run == self._run:
+            if welcome.setup != self._setup:
+                self.over = Over(SecAggError.exit_code, "the server sent a second, different set-up for the same run")
+            self._attempt = max(self._attempt, came.attempt)
+            return
+        client = self.member.client(welcome.setup)
+        if self._run != NO_RUN:
+            log.info("the server began another run; secrets of the last one are forgotten")
+        self._run, self._attempt, self._setup, self._client = came.run, came.attempt, welcome.setup, client
+        self._state = ClientState(mark=self._book.enter(came.run))
+        self._round, self._answers = -1, {}
+        log.info("joined run %s", came.run.hex()[:8])
+
+    def _part(self, payload: bytes) -> None:
+        words = sentence_of(payload[1:])
+        if payload[:1] == b"\x01":
+            self.over = Over(0, words)
+        else:
+            log.warning("the server stopped: %s; waiting for it to come back", words)
+
+    def _asked(self, came: Envelope) -> list[bytes]:
+        if came.run != self._run or self._client is None:
+            return [self.hello()]  # it does not know that we are new
+        if came.attempt < self._attempt or came.round < self._round:
+            self.dropped += 1  # of an earlier life of the server, or a round that is over
+            return []
+        self._attempt = came.attempt
+        if came.round > self._round:
+            self._round, self._answers = came.round, {}
+        asked = hashlib.sha256(came.payload).digest()
+        stored = self._answers.get(came.phase)
+        if stored is None:
+            stored = self._answers[came.phase] = _Stored(asked, *self._answer(self._client, came))
+        elif stored.asked != asked:
+            log.warning("round %d: a second, different request for %s was refused", came.round, came.phase)
+            reason = f"phase {came.phase} of round {came.round} was answered already, to another request"
+            stored = _Stored(asked, Kind.REFUSAL, reason.encode())
+        return [self._sign(stored.kind, stored.payload, came)]
+
+    def _answer(self, client: Client, came: Envelope) -> tuple[Kind, bytes]:
+        try:
+            if came.phase == CHARGED and not self._book.affords(came.round):
+                raise PrivacyError(
+                    f"this node has taken part {self._book.spent} times, which is all that its privacy plan allows"
+                )
+            payload, state = client.answer(came.round, came.phase, came.payload, self._state)
+            if came.phase == CHARGED:
+                self._book.charge(came.round)  # on disk before anything leaves
+        except SottovoceError as error:
+            log.warning("round %d, %s: refused: %s", came.round, came.phase, error)
+            return Kind.REFUSAL, self._reason(error).encode()
+        self._state = state
+        self.answered += 1
+        return Kind.ANSWER, payload
+
+    def _reason(self, error: SottovoceError) -> str:
+        """Return what the server is told; in a private run nothing that could depend on records."""
+        if self.member.private and not isinstance(error, PrivacyError | SecAggError):
+            return "this node could not answer; its operator sees why"
+        return str(error)
+
+    def _sign(self, kind: Kind, payload: bytes, to: Envelope | None = None) -> bytes:
+        member = self.member
+        envelope = Envelope(kind, member.number, SERVER, payload)
+        if to is not None:
+            envelope = Envelope(kind, member.number, SERVER, payload, to.run, to.round, to.phase, to.attempt)
+        return envelope.sign(member.signing_key)

@@ -83,6 +83,11 @@ class Node:
         """Return what the node knows of the run; None before it was welcomed."""
         return None if self._client is None else self._client.knowledge
 
+    @property
+    def connection(self) -> int:
+        """Return the number of the connection that the node last said hello over."""
+        return self._connection
+
     def hello(self, connection: int | None = None) -> bytes:
         """Return the greeting to send over a connection."""
         self._connection = connection or self._connection
@@ -140,7 +145,7 @@ class Node:
         if came.run == self._run:
             if welcome.setup != self._setup:
                 self.over = Over(SecAggError.exit_code, "the server sent a second, different set-up for the same run")
-            self._attempt = max(self._attempt, came.attempt)
+            self._attempt = came.attempt
             return
         client = self.member.client(welcome.setup)
         if self._run != NO_RUN:

@@ -46,7 +46,7 @@ def table_of(field: FieldInfo) -> type[Table] | None:
 def sentence(error: ValidationError, tables: dict[str, type[Table]]) -> str:
     """Return the first problem as one sentence: table, key, rule, value, and the nearest allowed word."""
     problem = error.errors()[0]
-    if not problem["loc"]:  # one of our own checks of a whole experiment
+    if len(problem["loc"]) < 2:  # one of our own checks of a whole experiment or table
         return problem["msg"].removeprefix("Value error, ")
     table, key = str(problem["loc"][0]), str(problem["loc"][1])
     field, steps = tables[table].model_fields[key], list(problem["loc"][2:])

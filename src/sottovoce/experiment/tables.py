@@ -10,6 +10,7 @@ from pydantic import Field
 from sottovoce.data import DOWN, OVER, WEIGHTED
 from sottovoce.experiment.data_table import DataTable
 from sottovoce.experiment.device_table import DevicesTable
+from sottovoce.experiment.engine_table import EngineTable
 from sottovoce.experiment.inference_table import InferenceTable
 from sottovoce.experiment.model_table import ModelTable, ProjectionTable
 from sottovoce.experiment.privacy_tables import AggregationTable, PrivacyTable
@@ -247,18 +248,4 @@ class SchemeTable(Table):
     keys: dict[str, Any] = Field(
         default_factory=dict,
         description="The scheme's own keys; in a file they stand in [scheme] itself.",
-    )
-
-
-class EngineTable(Table):
-    """The `[engine]` table: how a run is computed; it never changes the result."""
-
-    name: Literal["local"] = Field(
-        "local",
-        description='What plays the clients: "local" simulates them on this machine.',
-    )
-    workers: int = Field(
-        0,
-        ge=0,
-        description="Processes that train clients at the same time. 0: one for each core.",
     )

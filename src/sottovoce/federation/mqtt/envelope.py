@@ -6,7 +6,7 @@
     5       1     phase     number in PHASES; 0 where there is none
     6       16    run       drawn by the server; zeros before it is known
     22      8     round
-    30      4     attempt   how often the server was started for this run, counted from 0
+    30      4     attempt   when the server was started, in seconds: tells its lives apart
     34      4     sender    a node's id, or SERVER
     38      4     receiver
     42      ...   payload

@@ -1,0 +1,143 @@
+"""Be a node: connect to the broker, answer the server until the run is over, and leave in order."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from sottovoce.core.errors import InputError
+from sottovoce.deployment.book import Book
+from sottovoce.deployment.identity import Identity
+from sottovoce.deployment.member import make_member, state_folder
+from sottovoce.deployment.node import Node, Over
+from sottovoce.deployment.own_data import read_own_records
+from sottovoce.experiment.config import Experiment
+from sottovoce.experiment.deployed import gather_without_records
+from sottovoce.federation.mqtt.carrier import Address, Carrier, TlsFiles
+from sottovoce.federation.mqtt.envelope import topic_from, topic_to
+
+__all__ = ["KEEP_ALIVE", "Ear", "check_simulated", "interrupted", "join", "talk"]
+
+KEEP_ALIVE: Final = 900  # seconds: an idle node sends some 100 bytes so often
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Ear:
+    """What a node's connection tells; its thread only passes messages on to the one that trains."""
+
+    node: Node
+    federation: str
+    events: queue.SimpleQueue[bytes | int | None]
+
+    def heard(self, topic: str, message: bytes) -> None:
+        """Pass a message on."""
+        self.events.put(message)
+
+    def connected(self, connection: int) -> None:
+        """Pass on that the connection stands: the node says hello."""
+        self.events.put(connection)
+
+    def lost(self, reason: str) -> None:
+        """Say that the broker cannot be reached; the connection is being made anew."""
+        log.warning("broker: %s; trying again", reason)
+
+    def last_will(self, connection: int) -> tuple[str, bytes] | None:
+        """Return what the broker is to say when this connection is lost."""
+        return topic_from(self.federation, self.node.member.number), self.node.last_will(connection)
+
+
+def join(
+    experiment: Experiment,
+    broker: str,
+    keys: Path,
+    data: str,
+    *,
+    label: str | None = None,
+    state: Path | None = None,
+    simulated: bool = False,
+    keep_alive: int = KEEP_ALIVE,
+) -> Over:
+    """Take part in a run until the server says that it is over, or this process is told to stop."""
+    address = Address.parse(broker)
+    check_simulated(address, simulated=simulated)
+    identity = Identity.read(keys)
+    roster = identity.read_roster()
+    records = read_own_records(data, label, experiment.data, gather_without_records(experiment).dataset)
+    member, protection = make_member(experiment, identity, roster, records, simulated=simulated)
+    from sottovoce.federation.mqtt.transport import Transport
+
+    folder = None if simulated else state or state_folder(keys, experiment)
+    with Book(folder, protection.plan) as book, interrupted() as stop:
+        node = Node(member, book)
+        ear = Ear(node, roster.federation, queue.SimpleQueue())
+        stop.append(lambda: ear.events.put(None))
+        transport = Transport(
+            address,
+            ear,
+            name=f"sottovoce-{roster.federation}-{member.number}",
+            topic=topic_to(roster.federation, member.number),
+            credentials=TlsFiles(identity.certificate, identity.private_key, identity.ca),
+            most=member.most,
+            keep_alive=keep_alive,
+        )
+        return talk(node, ear, transport)
+
+
+def talk(node: Node, ear: Ear, carrier: Carrier) -> Over:
+    """Connect, and answer whatever comes until the node is over or interrupted."""
+    carrier.connect()
+    log.info("connected as node %d", node.member.number)
+    topic = topic_from(ear.federation, node.member.number)
+    try:
+        while node.over is None:
+            event = ear.events.get()
+            if event is None:
+                return Over(0, "interrupted")
+            for message in [node.hello(event)] if isinstance(event, int) else node.receive(event):
+                carrier.publish(topic, message, patience=60.0)
+        return node.over
+    finally:
+        carrier.flush(2.0)
+        carrier.publish(topic, node.last_will(node.connection))  # in order: the broker sends no will then
+        carrier.flush(2.0)
+        carrier.close()
+
+
+def check_simulated(address: Address, *, simulated: bool) -> None:
+    """Refuse randomness that everybody can repeat anywhere but on one machine."""
+    if simulated and not address.loopback:
+        raise InputError(
+            f"--simulate-randomness gives everybody the same secrets and is for tests on one machine; the broker "
+            f"{address} is not on this one"
+        )
+
+
+@contextmanager
+def interrupted() -> Iterator[list[object]]:
+    """Call what is in the list when the process is told to stop by Ctrl-C or SIGTERM; elsewhere do nothing."""
+    calls: list[object] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield calls
+        return
+
+    def stop(_: int, __: FrameType | None) -> None:
+        for call in calls:
+            if callable(call):
+                call()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield calls
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

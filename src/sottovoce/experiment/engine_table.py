@@ -1,0 +1,71 @@
+"""The `[engine]` table of an experiment file."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, Self
+
+from pydantic import Field, model_validator
+
+from sottovoce.core.errors import InputError
+from sottovoce.experiment.table import Table
+from sottovoce.federation.mqtt.carrier import Address
+
+__all__ = ["EngineTable"]
+
+_OF: Final = {  # keys that only one engine reads
+    **dict.fromkeys(("broker", "phase_timeout", "train_timeout", "min_nodes", "max_aborts"), "mqtt"),
+}
+
+
+class EngineTable(Table):
+    """The `[engine]` table: how a run is computed; it never changes the result."""
+
+    name: Literal["local", "mqtt"] = Field(
+        "local",
+        description='What plays the clients: "local" simulates them on this machine; "mqtt" are nodes of a federation, '
+        "which `sottovoce serve` and `sottovoce join` bring together (docs/deploy.md).",
+    )
+    workers: int = Field(
+        0,
+        ge=0,
+        description="Processes that train clients at the same time. 0: one for each core.",
+    )
+    broker: str | None = Field(
+        None,
+        description='For name = "mqtt": address of the broker, such as "mqtts://broker.example:8883". Not set: the '
+        "server must be told by the command line.",
+    )
+    phase_timeout: float = Field(
+        60.0,
+        gt=0,
+        description='For name = "mqtt": seconds that the server waits for the answers to a phase in which nobody '
+        "trains; who has not answered by then has dropped out of the round.",
+    )
+    train_timeout: float = Field(
+        600.0,
+        gt=0,
+        description='For name = "mqtt": seconds that the server waits for the answers to a phase in which nodes train.',
+    )
+    min_nodes: int = Field(
+        3,
+        ge=1,
+        description='For name = "mqtt": nodes that must have come before the first round begins. Later rounds wait for '
+        "nobody.",
+    )
+    max_aborts: int = Field(
+        10,
+        ge=1,
+        description='For name = "mqtt": rounds without enough answers after which the run ends; it can be resumed.',
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for key, engine in _OF.items():
+            if self.name != engine and getattr(self, key) != type(self).model_fields[key].default:
+                raise ValueError(f'[engine] {key} is for name = "{engine}"; set that, or remove {key}')
+        if self.broker is not None:
+            try:
+                Address.parse(self.broker)
+            except InputError as error:
+                raise ValueError(f"[engine] {error}") from None
+        return self

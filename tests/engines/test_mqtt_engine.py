@@ -1,0 +1,283 @@
+"""The MQTT engine and real nodes in one process, without a broker: what they do when messages are lost, late or lies."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sottovoce.core.errors import RunError
+from sottovoce.experiment.config import Experiment
+from sottovoce.experiment.parts import gather
+from sottovoce.experiment.protection import protect
+from sottovoce.experiment.ready import make_ready
+from sottovoce.federation.engine import Reply, Request, drive
+from sottovoce.federation.mqtt.envelope import SERVER, Envelope, Kind, open_message, topic_from
+from sottovoce.federation.mqtt.greeting import Facts
+from sottovoce.federation.round import server_round
+from sottovoce.testing.twin import Book, Hand, Played, few, play, same
+from tests.deployment.wired import RUN, Wired, member_of, parts_of, roster_of, server_key, signing_key, until, wired
+
+SECURE = {"aggregation": {"secure": "real"}}
+PRIVATE = {
+    "aggregation": {"secure": "real"},
+    "privacy": {"noise_multiplier": 1.0, "delta": 1e-5, "clip_norm": 0.5},
+}
+
+
+def small(scheme: str = "fl-std", **tables: dict[str, Any]) -> Experiment:
+    return few(scheme, clients=4, **tables)
+
+
+def played(held: Wired, experiment: Experiment, rounds: int = 2, before: Any = None) -> Played:
+    """Play rounds over the engine; `before` sees every request first."""
+    parts = parts_of(experiment)
+    ready = make_ready(protect(parts), Hand(gather(experiment)))
+    ready.enrol(held.engine)
+    book = Book()
+    server = ready.server.with_account(book)
+    state = server.init(parts.start)
+    models, totals = [state["params"]], []
+
+    class Watched:
+        def send(self, request: Request) -> Reply:
+            if before is not None:
+                before(request)
+            return held.engine.send(request)
+
+    for round_ in range(1, rounds + 1):
+        result = drive(Watched(), server_round(server, state, round_))  # type: ignore[arg-type]
+        state = result.state
+        models.append(state["params"])
+        totals.append(result.total)
+    return Played(models, totals, book.charged)
+
+
+@pytest.mark.parametrize(
+    "experiment",
+    [small(), small("fl-sign"), small(**SECURE), small(aggregation={"secure": "real", "key_life": "session"})],
+    ids=["clear", "signs", "secure", "session"],
+)
+def test_nodes_make_the_model_of_the_twin_bit_for_bit(experiment: Experiment) -> None:
+    with wired(experiment) as held:
+        ours = played(held, experiment)
+
+    assert same(ours, play(experiment, rounds=2))
+    assert [total.senders for total in ours.totals] == [4, 4]
+    assert [total.bytes_up for total in ours.totals] == [total.bytes_up for total in play(experiment, rounds=2).totals]
+
+
+def test_a_private_run_is_that_of_the_simulation() -> None:
+    experiment = small(**PRIVATE)
+    with wired(experiment) as held:
+        ours = played(held, experiment)
+
+    assert same(ours, play(experiment, rounds=2))
+
+
+@pytest.mark.parametrize("phase", ["advertise", "share", "mask", "consistency", "unmask"])
+def test_a_node_that_vanishes_is_one_that_leaves(phase: str) -> None:
+    experiment = small(**SECURE)
+    with wired(experiment) as held:
+
+        def kill(request: Request) -> None:
+            if request.phase == phase:
+                held.kill(2)
+
+        ours = played(held, experiment, rounds=1, before=kill)
+
+    assert same(ours, play(few(clients=4, **SECURE, devices={"leave": [[1, 2, phase]]}), rounds=1))
+
+
+def test_a_node_that_comes_back_plays_the_next_round() -> None:
+    experiment = small(**SECURE)
+    dealt = gather(experiment)
+    with wired(experiment) as held:
+
+        def kill(request: Request) -> None:
+            if (request.round, request.phase) == (1, "mask"):
+                held.kill(2)
+                until(lambda: held.engine.status.there == 3)
+                held.start(member_of(experiment, 2, dealt))
+                until(lambda: held.engine.status.there == 4)
+
+        ours = played(held, experiment, rounds=2, before=kill)
+
+    assert same(ours, play(few(clients=4, **SECURE, devices={"leave": [[1, 2, "mask"]]}), rounds=2))
+
+
+@contextmanager
+def asking(held: Wired, experiment: Experiment) -> Iterator[Request]:
+    """Give the first request of round 1, with nothing done to its answers."""
+    parts = parts_of(experiment)
+    ready = make_ready(protect(parts), Hand(gather(experiment)))
+    ready.enrol(held.engine)
+    yield next(server_round(ready.server, ready.server.init(parts.start), 1))
+
+
+def test_messages_that_come_twice_and_in_another_order_change_nothing() -> None:
+    experiment = small(**SECURE)
+    waiting: list[tuple[str, bytes]] = []
+
+    def twice_and_mixed(topic: str, message: bytes) -> list[tuple[str, bytes]]:
+        waiting.append((topic, message))
+        if len(waiting) > 3:
+            return [waiting.pop(1), (topic, message), waiting.pop(0)]
+        return [(topic, message)]
+
+    with wired(experiment, meddle=twice_and_mixed) as held:
+        ours = played(held, experiment)
+        late = held.engine.status.late
+
+    assert same(ours, play(experiment, rounds=2))
+    assert late > 0
+
+
+def test_an_answer_that_comes_late_is_dropped_and_counted() -> None:
+    experiment = small()
+    slow: list[tuple[str, bytes]] = []
+
+    def keep(topic: str, message: bytes) -> list[tuple[str, bytes]]:
+        if topic.endswith("from/1") and message[4] == Kind.ANSWER:
+            slow.append((topic, message))
+            return []
+        return [(topic, message)]
+
+    with wired(experiment, meddle=keep, train_timeout=1.0) as held, asking(held, experiment) as request:
+        first = held.engine.send(request)
+        held.loop.meddle = lambda topic, message: [(topic, message)]
+        for topic, message in slow:
+            held.loop.publish(topic, message)
+        second = held.engine.send(request._replace(round=2, payloads={1: request.payloads[1]}))
+        late = held.engine.status.late
+
+    assert first.left == {1: "did not answer within 1 s"} and sorted(first.sizes) == [0, 2, 3]
+    assert late == 1
+    assert list(second.sizes) == [1] or list(second.failures) == [1]
+
+
+def test_a_lost_connection_of_the_server_loses_no_answer() -> None:
+    experiment = small()
+    lost = threading.Event()
+
+    def swallow(topic: str, message: bytes) -> list[tuple[str, bytes]]:
+        if topic.endswith("from/3") and message[4] == Kind.ANSWER and not lost.is_set():
+            lost.set()
+            return []
+        return [(topic, message)]
+
+    with wired(experiment, meddle=swallow) as held, asking(held, experiment) as request:
+        again = threading.Thread(target=lambda: (lost.wait(), held.engine.connected(2)))
+        again.start()
+        reply = held.engine.send(request)
+        again.join()
+
+    assert sorted(reply.sizes) == [0, 1, 2, 3]
+
+
+def test_garbage_and_messages_of_others_are_dropped() -> None:
+    experiment = small()
+    topic = topic_from(roster_of(4).federation, 1)
+    forged = Envelope(Kind.ANSWER, 1, SERVER, b"x", RUN, 1, "train").sign(signing_key(2))
+    elsewhere = Envelope(Kind.ANSWER, 2, SERVER, b"x", RUN, 1, "train").sign(signing_key(2))
+    with wired(experiment) as held, asking(held, experiment) as request:
+        for message in (b"", b"\x00" * 500, bytes(held.engine.place.most + 200), forged, elsewhere):
+            held.loop.publish(topic, message)
+        until(lambda: held.engine.status.foreign == 5)
+        reply = held.engine.send(request)
+
+    assert sorted(reply.sizes) == [0, 1, 2, 3]
+
+
+def test_an_answer_of_another_run_round_phase_or_life_is_not_taken() -> None:
+    experiment = small()
+    place = {"run": RUN, "round": 1, "phase": "train", "attempt": 0}
+    others = [{"run": bytes(16)}, {"round": 2}, {"phase": "mask"}, {"attempt": 1}]
+    with wired(experiment, nodes=False, min_nodes=0, train_timeout=1.0) as held, asking(held, experiment) as request:
+        for other in others:
+            answer = Envelope(Kind.ANSWER, 1, SERVER, b"x", **{**place, **other})  # type: ignore[arg-type]
+            held.loop.publish(topic_from(held.federation, 1), answer.sign(signing_key(1)))
+        taken: list[int] = []
+        ask = request._replace(take=lambda client, payload: taken.append(client), sum=None)
+        reply = held.engine.send(ask)
+
+    assert not taken and sorted(reply.left) == [0, 1, 2, 3]
+    assert held.engine.status.late == 4
+
+
+def test_nobody_waits_long_for_those_who_are_gone() -> None:
+    experiment = small()
+    with wired(experiment, train_timeout=60.0) as held, asking(held, experiment) as request:
+        held.kill(3)
+        reply = held.engine.send(request)
+
+    assert reply.left == {3: "is gone"} and sorted(reply.sizes) == [0, 1, 2]
+
+
+def test_a_node_of_another_experiment_is_refused_and_both_say_what_differs() -> None:
+    experiment = small()
+    other = small(client={"client_lr": 0.25})
+    with wired(experiment, nodes=False, min_nodes=0) as held:
+        held.start(member_of(other, 1))
+        until(lambda: 1 in held.overs)
+
+    assert held.overs[1].code == 2
+    assert "another experiment" in held.overs[1].words and "compare the files" in held.overs[1].words
+    assert held.engine.status.there == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"version": "0.0.9"}, "another version of sottovoce"),
+        ({"protocol": 2}, "another version of the protocol"),
+        ({"roster": "00"}, "another roster"),
+        ({"start": "00"}, "another model to begin at"),
+        ({"probe": (1.0,)}, "other scores"),
+    ],
+)
+def test_whatever_differs_is_named(change: dict[str, Any], words: str) -> None:
+    facts = Facts("1", "c", "r", "s", (0.5, 0.25))
+    other = replace(facts, **change)
+
+    assert words in str(facts.difference(other)) and "\n" not in str(facts.difference(other))
+    assert facts.difference(replace(facts, probe=(0.5000001, 0.25))) is None
+
+
+def test_clients_that_are_not_in_the_roster_end_the_run() -> None:
+    experiment = small()
+    with wired(experiment, nodes=False, min_nodes=0) as held, asking(held, experiment) as request:
+        with pytest.raises(RunError, match="client 9 is not in the roster"):
+            held.engine.send(request._replace(payloads={9: b""}))
+
+
+def test_the_end_of_a_run_lets_every_node_go() -> None:
+    experiment = small()
+    with wired(experiment) as held, asking(held, experiment):
+        held.engine.say_bye("done after 2 rounds", done=True)
+        until(lambda: len(held.overs) == 4)
+
+    assert all(over == (0, "done after 2 rounds") for over in held.overs.values())
+
+
+def test_an_ask_is_signed_for_one_node_and_no_other() -> None:
+    experiment = small()
+    seen: dict[str, bytes] = {}
+
+    def watch(topic: str, message: bytes) -> list[tuple[str, bytes]]:
+        if message[4] == Kind.ASK:
+            seen[topic] = message
+        return [(topic, message)]
+
+    with wired(experiment, meddle=watch) as held, asking(held, experiment) as request:
+        held.engine.send(request)
+
+    keys = {SERVER: roster_of(4).server}
+    for topic, message in seen.items():
+        number = int(topic.rsplit("/", 1)[1])
+        assert open_message(message, receiver=number, key_of=keys.get, most=1 << 20).round == 1
+    assert server_key not in b"".join(seen.values())

@@ -25,6 +25,7 @@ from sottovoce.cli import (
     export,
     infer,
     init,
+    join,
     keys,
     plan,
     predict,
@@ -33,6 +34,7 @@ from sottovoce.cli import (
     reproduce,
     run,
     schemes,
+    serve,
     study,
     sweep,
     tune,
@@ -78,6 +80,8 @@ def _start(
 app.command("init", epilog=init.EXAMPLE)(init.init)
 app.command("run", epilog=run.EXAMPLE)(run.run)
 app.command("sweep", epilog=sweep.EXAMPLE)(sweep.sweep)
+app.command("serve", epilog=serve.EXAMPLE)(serve.serve)
+app.command("join", epilog=join.EXAMPLE)(join.join)
 app.command("tune", epilog=tune.EXAMPLE)(tune.tune)
 app.command("plan", epilog=plan.EXAMPLE)(plan.plan)
 app.command("privacy", epilog=privacy.EXAMPLE)(privacy.privacy)

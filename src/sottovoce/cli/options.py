@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -38,6 +39,7 @@ def command_line(
     quiet: bool = False,
     as_json: bool = False,
     resume: bool = False,
+    more: Sequence[str] = (),
 ) -> str:
     """Return the command line that does the same again."""
     words = ["sottovoce", command, str(file)]
@@ -48,4 +50,5 @@ def command_line(
     if workers is not None:
         words += ["--workers", str(workers)]
     flags = {"--quiet": quiet, "--json": as_json, "--resume": resume}
+    words += more
     return shlex.join([*words, *(flag for flag, given in flags.items() if given)])

@@ -12,7 +12,7 @@ from sottovoce.cli.options import AsJson, Changes, ExperimentFile, Out, Quiet, c
 from sottovoce.cli.output import messages, note, put_json, put_tables
 from sottovoce.core.errors import RunError
 
-__all__ = ["EXAMPLE", "run"]
+__all__ = ["EXAMPLE", "put_card", "run"]
 
 EXAMPLE = "Example: sottovoce run experiment.toml --set scheme.name=fl-sign --out runs/sign"
 
@@ -56,9 +56,6 @@ def _run(
     from sottovoce.experiment.config import load
     from sottovoce.experiment.run import default_folder
     from sottovoce.experiment.run import run as play
-    from sottovoce.report.runs import facts, read_run
-    from sottovoce.report.tables import card
-    from sottovoce.report.units import decimal, epsilon
 
     experiment = load(file, changes)
     folder = out or default_folder(experiment)
@@ -79,6 +76,17 @@ def _run(
     if as_json:
         put_json(summary)
         return
+    put_card(folder)
+    if not quiet:
+        note(f"the run is in {folder}")
+
+
+def put_card(folder: Path) -> None:
+    """Print the numbers of a finished run as a table."""
+    from sottovoce.report.runs import facts, read_run
+    from sottovoce.report.tables import card
+    from sottovoce.report.units import decimal, epsilon
+
     record = facts([read_run(folder)])[0]
     drawn = card(record)
     if record.get("best_round") is not None and record.get("selected_by"):
@@ -100,5 +108,3 @@ def _run(
     if record.get("client_accuracy_note") is not None:
         drawn.add_row("clients' own records", str(record["client_accuracy_note"]))
     put_tables(drawn)
-    if not quiet:
-        note(f"the run is in {folder}")

@@ -17,14 +17,15 @@ from sottovoce.core.errors import InputError
 from sottovoce.deployment.book import Book
 from sottovoce.deployment.identity import Identity
 from sottovoce.deployment.member import make_member, state_folder
-from sottovoce.deployment.node import Node, Over
+from sottovoce.deployment.node import Member, Node, Over
 from sottovoce.deployment.own_data import read_own_records
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.deployed import gather_without_records
 from sottovoce.federation.mqtt.carrier import Address, Carrier, TlsFiles
 from sottovoce.federation.mqtt.envelope import topic_from, topic_to
+from sottovoce.privacy import PrivacyPlan
 
-__all__ = ["KEEP_ALIVE", "Ear", "check_simulated", "interrupted", "join", "talk"]
+__all__ = ["KEEP_ALIVE", "Ear", "Prepared", "check_simulated", "interrupted", "join", "prepare", "talk"]
 
 KEEP_ALIVE: Final = 900  # seconds: an idle node sends some 100 bytes so often
 
@@ -56,7 +57,19 @@ class Ear:
         return topic_from(self.federation, self.node.member.number), self.node.last_will(connection)
 
 
-def join(
+@dataclass(frozen=True)
+class Prepared:
+    """A node that is ready to meet its server: its plan is solved and its records are checked."""
+
+    address: Address
+    identity: Identity
+    federation: str
+    member: Member
+    plan: PrivacyPlan | None
+    state: Path | None
+
+
+def prepare(
     experiment: Experiment,
     broker: str,
     keys: Path,
@@ -65,27 +78,32 @@ def join(
     label: str | None = None,
     state: Path | None = None,
     simulated: bool = False,
-    keep_alive: int = KEEP_ALIVE,
-) -> Over:
-    """Take part in a run until the server says that it is over, or this process is told to stop."""
+) -> Prepared:
+    """Read keys and records and solve the plan, before anybody is met."""
     address = Address.parse(broker)
     check_simulated(address, simulated=simulated)
     identity = Identity.read(keys)
     roster = identity.read_roster()
     records = read_own_records(data, label, experiment.data, gather_without_records(experiment).dataset)
     member, protection = make_member(experiment, identity, roster, records, simulated=simulated)
+    folder = None if simulated else state or state_folder(keys, experiment)
+    return Prepared(address, identity, roster.federation, member, protection.plan, folder)
+
+
+def join(ready: Prepared, *, keep_alive: int = KEEP_ALIVE) -> Over:
+    """Take part in a run until the server says that it is over, or this process is told to stop."""
     from sottovoce.federation.mqtt.transport import Transport
 
-    folder = None if simulated else state or state_folder(keys, experiment)
-    with Book(folder, protection.plan) as book, interrupted() as stop:
+    member, identity = ready.member, ready.identity
+    with Book(ready.state, ready.plan) as book, interrupted() as stop:
         node = Node(member, book)
-        ear = Ear(node, roster.federation, queue.SimpleQueue())
+        ear = Ear(node, ready.federation, queue.SimpleQueue())
         stop.append(lambda: ear.events.put(None))
         transport = Transport(
-            address,
+            ready.address,
             ear,
-            name=f"sottovoce-{roster.federation}-{member.number}",
-            topic=topic_to(roster.federation, member.number),
+            name=f"sottovoce-{ready.federation}-{member.number}",
+            topic=topic_to(ready.federation, member.number),
             credentials=TlsFiles(identity.certificate, identity.private_key, identity.ca),
             most=member.most,
             keep_alive=keep_alive,

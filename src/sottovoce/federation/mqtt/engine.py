@@ -84,8 +84,11 @@ class _Pending:
 class MqttEngine:
     """An engine whose clients are nodes of a roster, behind a broker."""
 
-    def __init__(self, place: Place, carrier: Callable[[Listener], Carrier]) -> None:
+    def __init__(
+        self, place: Place, carrier: Callable[[Listener], Carrier], check: Callable[[], None] = lambda: None
+    ) -> None:
         self.place = place
+        self._check = check  # called while nodes are waited for; it raises if waiting is in vain
         self._carrier = carrier(self)
         self._lock = threading.RLock()
         self._nodes = {node: _Node() for node in place.keys}
@@ -264,6 +267,7 @@ class MqttEngine:
             if not told:
                 log.info("waiting for nodes: %d of %d are there", there, self.place.min_nodes)
                 told = True
+            self._check()
             self._next_event(_TICK)
 
     def _next_event(self, seconds: float) -> Envelope | None:

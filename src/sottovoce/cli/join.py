@@ -1,0 +1,67 @@
+"""`sottovoce join`: be a node of a federation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sottovoce.cli.options import Changes, Quiet
+from sottovoce.cli.output import messages, note, waiting
+from sottovoce.core.errors import RunError
+
+__all__ = ["EXAMPLE", "join"]
+
+EXAMPLE = "Example: sottovoce join mqtts://broker.example --run experiment.toml --keys lyon --data records.npz"
+
+
+def join(
+    broker: Annotated[str, typer.Argument(metavar="BROKER", help="The broker's address.", show_default=False)],
+    file: Annotated[
+        Path, typer.Option("--run", metavar="FILE", help="The experiment, as its operator gave it to you.")
+    ],
+    keys: Annotated[Path, typer.Option("--keys", metavar="FOLDER", help="The folder with this node's keys.")],
+    data: Annotated[
+        str,
+        typer.Option("--data", metavar="MINE", help="This node's records: .npz (x, y), .csv or module:function."),
+    ],
+    changes: Changes = None,
+    label: Annotated[
+        str | None,
+        typer.Option("--label", metavar="COLUMN", help="Of a table: the column with the classes.", show_default=False),
+    ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            "--state", metavar="FOLDER", help="Where the account of what was given is kept.", show_default="in --keys"
+        ),
+    ] = None,
+    keep_alive: Annotated[
+        int, typer.Option("--keep-alive", metavar="SECONDS", min=5, max=65535, help="Time between two signs of life.")
+    ] = 900,
+    quiet: Quiet = False,
+    simulate: Annotated[
+        bool, typer.Option("--simulate-randomness", help="Take all secrets from the seed: for tests on one machine.")
+    ] = False,
+) -> None:
+    """Take part in a federation with records that never leave this machine."""
+    from sottovoce.deployment.join import join as take_part
+    from sottovoce.deployment.join import prepare
+    from sottovoce.experiment.config import load
+
+    with messages(note, quiet=quiet):
+        experiment = load(file, [*(changes or ()), "engine.name=mqtt"])
+        with waiting("solving the plan"):
+            ready = prepare(experiment, broker, keys, data, label=label, state=state, simulated=simulate)
+        over = take_part(ready, keep_alive=keep_alive)
+    if over.code:
+        raise RunError(over.words) if over.code == RunError.exit_code else _input(over.words)
+    if not quiet:
+        note(over.words)
+
+
+def _input(words: str) -> Exception:
+    from sottovoce.core.errors import InputError
+
+    return InputError(words)

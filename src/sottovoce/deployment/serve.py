@@ -1,0 +1,129 @@
+"""Be the server of a federation: the run that `experiment.run` plays, with nodes behind a broker as its clients."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sottovoce.core.errors import InputError, SottovoceError
+from sottovoce.core.streams import Seeds
+from sottovoce.deployment.identity import Identity
+from sottovoce.deployment.join import check_simulated
+from sottovoce.deployment.member import facts_of, largest_message, owners_of
+from sottovoce.deployment.roster import Roster
+from sottovoce.experiment.config import Experiment
+from sottovoce.experiment.deployed import Deployed
+from sottovoce.experiment.parts import Parts
+from sottovoce.experiment.records import Record
+from sottovoce.experiment.run import Observer, run
+from sottovoce.federation.engine import Engine
+from sottovoce.federation.mqtt.carrier import Address, Carrier, Listener, TlsFiles
+from sottovoce.federation.mqtt.engine import MqttEngine, Place, Status
+from sottovoce.federation.mqtt.envelope import topic_from
+from sottovoce.federation.secure import Registry
+
+__all__ = ["KEEP_ALIVE", "Around", "serve"]
+
+KEEP_ALIVE = 60  # seconds: the server must know soon that it is cut off
+
+Around = Callable[[Engine], Engine]
+Watch = Callable[[Status], None]
+
+
+def serve(
+    experiment: Experiment,
+    out: Path,
+    *,
+    keys: Path,
+    broker: str | None = None,
+    resume: bool = False,
+    simulated: bool = False,
+    min_nodes: int | None = None,
+    observe: Observer = lambda record: None,
+    watch: Watch = lambda status: None,
+    around: Around = lambda engine: engine,
+    check: Callable[[], None] = lambda: None,
+) -> Record:
+    """Play an experiment with the nodes of a roster, and return its summary.
+
+    `watch` is handed the engine's status, which changes while the run goes on; `around` may put an engine around ours.
+    `check` is called while nodes are waited for, and raises if that is in vain.
+    """
+    address = _address(broker or experiment.engine.broker)
+    check_simulated(address, simulated=simulated)
+    identity = Identity.read(keys)
+    if identity.id is not None:
+        raise InputError(f"{keys} holds the keys of node {identity.id}; the server needs its own, in FED/server")
+    roster = identity.read_roster()
+
+    @contextmanager
+    def connect(parts: Parts, run_id: bytes) -> Iterator[Engine]:
+        with _engine(parts, run_id, address, identity, roster, min_nodes, check) as engine:
+            watch(engine.status)
+            yield around(engine)
+
+    deployed = Deployed(
+        owners=owners_of(experiment, simulated=simulated),
+        keys=Registry(Seeds(experiment.experiment.seed), len(roster.entries)) if simulated else roster.keys,
+        connect=connect,
+        simulated=simulated,
+        max_aborts=experiment.engine.max_aborts,
+    )
+    return run(experiment, out, resume=resume, observe=observe, deployed=deployed)
+
+
+@contextmanager
+def _engine(
+    parts: Parts,
+    run_id: bytes,
+    address: Address,
+    identity: Identity,
+    roster: Roster,
+    min_nodes: int | None,
+    check: Callable[[], None],
+) -> Iterator[MqttEngine]:
+    """Connect, and say goodbye: that the run is done, or that the server may come back."""
+    table, most = parts.experiment.engine, largest_message(parts)
+    place = Place(
+        federation=roster.federation,
+        run=run_id,
+        keys=roster.keys,
+        signing_key=identity.signing_key,
+        facts=facts_of(parts, roster),
+        attempt=int(time.time()) & 0xFFFFFFFF,
+        phase_timeout=table.phase_timeout,
+        train_timeout=table.train_timeout,
+        min_nodes=min(len(roster.entries), table.min_nodes if min_nodes is None else min_nodes),
+        most=most,
+    )
+    files = TlsFiles(identity.certificate, identity.private_key, identity.ca)
+
+    def carrier(listener: Listener) -> Carrier:
+        from sottovoce.federation.mqtt.transport import Transport
+
+        return Transport(
+            address,
+            listener,
+            name=f"sottovoce-{roster.federation}-server",
+            topic=topic_from(roster.federation, "+"),
+            credentials=files,
+            most=most,
+            keep_alive=KEEP_ALIVE,
+        )
+
+    with MqttEngine(place, carrier, check) as engine:
+        try:
+            yield engine
+        except BaseException as error:
+            words = str(error) if isinstance(error, SottovoceError) else "it was interrupted"
+            engine.say_bye(words if parts.experiment.privacy is None else "it was interrupted", done=False)
+            raise
+        engine.say_bye("the run is done", done=True)
+
+
+def _address(broker: str | None) -> Address:
+    if broker is None:
+        raise InputError("[engine] broker is missing; set it to an address such as mqtts://broker.example:8883")
+    return Address.parse(broker)

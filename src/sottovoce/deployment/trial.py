@@ -1,0 +1,159 @@
+"""A whole federation on one machine, for a trial: keys, broker, a process for every node, and the server here.
+
+Records are dealt out as a simulation deals them, and each node gets a file with its own; all of it goes away at the
+end.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from sottovoce.core.errors import InputError, RunError
+from sottovoce.deployment.broker import Broker
+from sottovoce.deployment.broker import Kind as BrokerKind
+from sottovoce.deployment.durable import PRIVATE, write_new
+from sottovoce.deployment.keys import add_nodes, init_federation, sign_roster
+from sottovoce.experiment.config import Experiment, parse, to_toml
+from sottovoce.experiment.deployed import check_deployable
+from sottovoce.experiment.parts import Parts, gather
+
+__all__ = ["Trial", "deployable", "trial"]
+
+_FAREWELL: Final = 10.0  # seconds that nodes have to leave after the run
+
+
+@dataclass
+class Trial:
+    """A federation on this machine: where its server's keys are, its broker, and its nodes' processes."""
+
+    experiment: Experiment  # as server and nodes have it
+    folder: Path
+    broker: Broker
+    nodes: list[subprocess.Popen[bytes]]
+    command: list[str]
+
+    @property
+    def keys(self) -> Path:
+        """Return the folder of the server's keys."""
+        return self.folder / "fed" / "server"
+
+    def start(self, number: int) -> None:
+        """Start a node's process, or start it again."""
+        name = f"node{number}"
+        words = [*self.command, "--keys", str(self.folder / "fed" / "nodes" / name)]
+        words += ["--data", str(self.folder / f"{name}.npz")]
+        with (self.folder / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=_environment(),
+                start_new_session=True,  # Ctrl-C is for us; we tell them
+            )
+        self.nodes[number:] = [process, *self.nodes[number + 1 :]]
+
+    def check(self) -> None:
+        """Raise what a node said if one of them failed before the run did."""
+        for number, process in enumerate(self.nodes):
+            if process.poll() not in (None, 0):
+                raise RunError(f"node {number} ended with code {process.returncode}: {self.last_words(number)}")
+
+    def last_words(self, number: int) -> str:
+        """Return the last line that a node wrote."""
+        lines = (self.folder / f"node{number}.log").read_text(encoding="utf-8", errors="replace").split("\n")
+        return next((line for line in reversed(lines) if line.strip()), "it said nothing")
+
+    def stop(self) -> None:
+        """Wait until the nodes have left; end those that have not."""
+        until = time.monotonic() + _FAREWELL
+        for process in self.nodes:
+            try:
+                process.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.terminate()
+        for process in self.nodes:
+            try:
+                process.wait(5.0)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+@contextmanager
+def trial(
+    experiment: Experiment, nodes: int, beside: Path, *, simulated: bool, kind: BrokerKind = "auto"
+) -> Iterator[Trial]:
+    """Start broker and nodes; `beside` is the run folder, next to which keys and records are while the trial lasts."""
+    if nodes != experiment.data.clients:
+        raise InputError(f"--local must be [data] clients = {experiment.data.clients}, got {nodes}")
+    check_deployable(experiment)
+    dealt = gather(experiment)
+    experiment = deployable(experiment, dealt)
+    beside.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f".{beside.name}.trial-", dir=beside.parent))  # mode 0700
+    try:
+        fed = folder / "fed"
+        init_federation(fed)
+        add_nodes(fed, [f"node{number}" for number in range(nodes)])
+        sign_roster(fed)
+        _deal(dealt, folder)
+        file = folder / "experiment.toml"
+        write_new(file, to_toml(experiment.tables()).encode())
+        with Broker(fed, kind) as broker:
+            command = [sys.executable, "-m", "sottovoce", "join", broker.url, "--run", str(file)]
+            command += ["--simulate-randomness"] if simulated else []
+            made = Trial(experiment, folder, broker, [], command)
+            try:
+                for number in range(nodes):
+                    made.start(number)
+                yield made
+            except BaseException:
+                for process in made.nodes:
+                    process.terminate()
+                raise
+            finally:
+                made.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def deployable(experiment: Experiment, dealt: Parts) -> Experiment:
+    """Return the experiment as machines play it: with the shape of the records, and their public mean, written down."""
+    from sottovoce.data import outline
+
+    tables: dict[str, Any] = experiment.tables()
+    data, shaped = tables["data"], dealt.dataset
+    if outline(experiment.data.source, experiment.data.folder) is None and experiment.data.shape is None:
+        data |= {"shape": list(shaped.shape), "classes": shaped.classes, "scale": shaped.input_scale}
+    if dealt.weighted and experiment.data.mean_records is None:
+        data["mean_records"] = dealt.mean_size
+    tables["engine"] |= {"name": "mqtt"}
+    return parse(tables)
+
+
+def _deal(dealt: Parts, folder: Path) -> None:
+    """Write each client's records to a file that only this user may read."""
+    for number in range(dealt.partition.clients):
+        places, path = dealt.partition.records(number), folder / f"node{number}.npz"
+        write_new(path, b"", PRIVATE)
+        with path.open("wb") as file:
+            np.savez(file, x=dealt.dataset.x_train[places], y=dealt.dataset.y_train[places].astype(np.int64))
+
+
+def _environment() -> dict[str, str]:
+    one = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+    search = os.pathsep.join(path or os.getcwd() for path in sys.path)  # noqa: PTH109 - "" means here
+    return {**os.environ, **one, "PYTHONPATH": search}

@@ -198,9 +198,7 @@ class Wired:
 
 
 @contextmanager
-def wired(
-    experiment: Experiment, *, nodes: bool = True, meddle: Meddle | None = None, **place: Any
-) -> Iterator[Wired]:
+def wired(experiment: Experiment, *, nodes: bool = True, meddle: Meddle | None = None, **place: Any) -> Iterator[Wired]:
     """Start an engine and, with `nodes`, a node for every client."""
     parts, roster = parts_of(experiment), roster_of(experiment.data.clients)
     settings = {"phase_timeout": 20.0, "train_timeout": 20.0, "min_nodes": experiment.data.clients, **place}

@@ -184,7 +184,7 @@ def test_a_cohort_that_is_too_small_is_refused() -> None:
     answer = held.ask(1, 1, "advertise", announced(held.ready, [0, 1, 2, 3], down, clients=(1, 2), threshold=2))[0]
 
     assert answer.kind == Kind.REFUSAL
-    assert "a cohort of 2 clients, at least 4 are needed" in answer.payload.decode()
+    assert "a cohort of 2 clients, at least 3 are needed" in answer.payload.decode()
 
 
 def test_a_node_goes_on_with_no_session_that_it_never_began() -> None:

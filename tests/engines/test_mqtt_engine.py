@@ -1,4 +1,4 @@
-"""The MQTT engine and real nodes in one process, without a broker: what they do when messages are lost, late or lies."""
+"""The MQTT engine and real nodes in one process, without a broker: messages are lost, late, repeated or lies."""
 
 from __future__ import annotations
 
@@ -250,9 +250,12 @@ def test_whatever_differs_is_named(change: dict[str, Any], words: str) -> None:
 
 def test_clients_that_are_not_in_the_roster_end_the_run() -> None:
     experiment = small()
-    with wired(experiment, nodes=False, min_nodes=0) as held, asking(held, experiment) as request:
-        with pytest.raises(RunError, match="client 9 is not in the roster"):
-            held.engine.send(request._replace(payloads={9: b""}))
+    with (
+        wired(experiment, nodes=False, min_nodes=0) as held,
+        asking(held, experiment) as request,
+        pytest.raises(RunError, match="client 9 is not in the roster"),
+    ):
+        held.engine.send(request._replace(payloads={9: b""}))
 
 
 def test_the_end_of_a_run_lets_every_node_go() -> None:

@@ -1,0 +1,193 @@
+"""Whole federations of processes over TLS on this machine: they equal the simulation bit for bit, whoever is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sottovoce.data import load as load_data
+from sottovoce.deployment.broker import mosquitto
+from sottovoce.deployment.serve import serve
+from sottovoce.deployment.trial import Trial, trial
+from sottovoce.experiment.config import parse, to_toml
+from sottovoce.experiment.run import run
+from sottovoce.federation.around import Around
+from sottovoce.federation.engine import Engine, Reply, Request
+from sottovoce.federation.mqtt.engine import MqttEngine
+from tests.deployment.wired import until
+
+needs_mosquitto = pytest.mark.skipif(mosquitto() is None, reason="mosquitto is not installed")
+
+Tables = dict[str, dict[str, Any]]
+
+
+def tables(clients: int = 6, rounds: int = 2, **more: dict[str, Any]) -> Tables:
+    base: Tables = {
+        "experiment": {"name": "trial", "rounds": rounds},
+        "data": {"source": "digits", "clients": clients},
+        "model": {"name": "logistic"},
+        "client": {"local_steps": 2, "client_lr": 0.5},
+        "cohort": {"sample_rate": 1},
+        "scheme": {"name": "fl-std"},
+        "engine": {"name": "mqtt", "min_nodes": clients},
+    }
+    for name, table in more.items():
+        base[name] = {**base.get(name, {}), **table}
+    return base
+
+
+def simulated(told: Tables, out: Path, **more: dict[str, Any]) -> bytes:
+    """Return the model of the same experiment, simulated."""
+    run(parse({**told, **more, "engine": {"workers": 1}}), out)
+    return (out / "model.npz").read_bytes()
+
+
+@dataclass
+class Meddling(Around):
+    """An engine that does things to processes right before a phase is asked for."""
+
+    plans: dict[tuple[int, str], list[Callable[[], None]]] = field(default_factory=dict)
+
+    def send(self, request: Request) -> Reply:
+        for act in self.plans.pop((request.round, request.phase), []):
+            act()
+        return self.engine.send(request)
+
+
+@needs_mosquitto
+def test_killed_stopped_and_cut_off_nodes_are_those_that_leave(tmp_path: Path) -> None:
+    public = tmp_path / "public.npz"
+    digits = load_data("digits")
+    np.savez(
+        public,
+        **{f"x_{part}": digits.x_train[:200] for part in ("train", "test")},
+        **{f"y_{part}": digits.y_train[:200].astype(np.int64) for part in ("train", "test")},
+    )
+    told = tables(
+        rounds=7,
+        scheme={"name": "fl-top", "ratio": 0.1, "public": str(public)},
+        aggregation={"secure": "real"},
+        privacy={"noise_multiplier": 1.0, "delta": 1e-2, "clip_norm": 0.5},
+        engine={"train_timeout": 4.0},
+    )
+    phases = ["advertise", "share", "mask", "consistency", "unmask"]
+    leave = [[number + 1, 5, phase] for number, phase in enumerate(phases)] + [[6, 4, "mask"]]
+    with trial(parse(told), 6, tmp_path / "ours", simulated=True, kind="mosquitto") as made:
+        inner: list[MqttEngine] = []
+
+        def around(engine: Engine) -> Engine:
+            assert isinstance(engine, MqttEngine)
+            inner.append(engine)
+            plans: dict[tuple[int, str], list[Callable[[], None]]] = {}
+            for number, phase in enumerate(phases):
+                plans[number + 1, phase] = [lambda: kill(made, 5), lambda: until(lambda: engine.status.there == 5)]
+                plans.setdefault((number + 2, "advertise"), [])[:0] = [
+                    lambda: made.start(5),
+                    lambda: until(lambda: engine.status.there == 6, 60.0),
+                ]
+            plans[1, "advertise"] = plans.pop((1, "advertise"))
+            plans[6, "mask"] = [lambda: made.nodes[4].send_signal(signal.SIGSTOP)]
+            plans[6, "unmask"] = [lambda: made.nodes[4].send_signal(signal.SIGCONT)]
+            plans[7, "share"] = [lambda: made.broker.stop(kill=True), made.broker.start]
+            return Meddling(engine, plans)
+
+        summary = serve(
+            made.experiment,
+            tmp_path / "ours",
+            keys=made.keys,
+            broker=made.broker.url,
+            simulated=True,
+            min_nodes=6,
+            around=around,
+            check=made.check,
+        )
+    theirs = simulated(told, tmp_path / "theirs", devices={"leave": leave})
+
+    assert (tmp_path / "ours" / "model.npz").read_bytes() == theirs
+    assert inner[0].status.late >= 1  # what the stopped node sent when it woke up
+    assert "simulated: not private" in json.dumps(summary)
+    for record in map(json.loads, (tmp_path / "ours" / "rounds.jsonl").read_text().splitlines()):
+        assert "wire_up" not in record and "cohort" not in record
+    operator = [json.loads(line) for line in (tmp_path / "ours" / "operator.jsonl").read_text().splitlines()]
+    assert all(record["wire_up"] > record["bytes_up"] for record in operator if "wire_up" in record)
+    assert [record["senders"] for record in operator] == [5, 5, 5, 6, 6, 5, 6]
+    assert not list(tmp_path.glob(".ours.trial-*"))
+
+
+def kill(made: Trial, number: int) -> None:
+    made.nodes[number].kill()
+    made.nodes[number].wait()
+
+
+@pytest.mark.parametrize(
+    "told",
+    [tables(clients=3), tables(clients=3, scheme={"name": "fl-sign"}, aggregation={"secure": "real"})],
+    ids=["fl-std", "fl-sign"],
+)
+def test_a_trial_equals_the_simulation_also_over_amqtt(told: Tables, tmp_path: Path) -> None:
+    with trial(parse(told), 3, tmp_path / "ours", simulated=True, kind="amqtt") as made:
+        serve(
+            made.experiment,
+            tmp_path / "ours",
+            keys=made.keys,
+            broker=made.broker.url,
+            simulated=True,
+            min_nodes=3,
+            check=made.check,
+        )
+        for process in made.nodes:
+            assert process.wait(20) == 0
+        said = [made.last_words(number) for number in range(3)]
+
+    assert (tmp_path / "ours" / "model.npz").read_bytes() == simulated(told, tmp_path / "theirs")
+    assert all(words == "the run is done" for words in said)
+    records = [json.loads(line) for line in (tmp_path / "ours" / "rounds.jsonl").read_text().splitlines()]
+    last = records[-1]
+    messages = 3 * max(1, len(last.get("phases", ())))
+    assert last["bytes_up"] < last["wire_up"] <= last["bytes_up"] + 600 * messages
+    assert last["bytes_down"] < last["wire_down"] <= last["bytes_down"] + 600 * messages
+
+
+def test_a_stopped_server_leaves_nothing_behind_and_goes_on(tmp_path: Path) -> None:
+    told = tables(clients=3, rounds=400)
+    file, out = tmp_path / "experiment.toml", tmp_path / "run"
+    file.write_text(to_toml(parse(told).tables()))
+    command = [sys.executable, "-m", "sottovoce", "serve", str(file), "--local", "3", "--out", str(out)]
+    command += ["--simulate-randomness", "--set", "experiment.evaluate_every=400"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    until(lambda: (out / "rounds.jsonl").exists() and len((out / "rounds.jsonl").read_text()) > 1000, 60.0)
+    started = _children(process.pid)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+
+    assert process.returncode == 4
+    assert "go on with: sottovoce serve" in said and "--resume" in said
+    assert len(started) >= 4 and not any(_alive(child) for child in started)
+    assert not list(tmp_path.glob(".run.trial-*"))
+
+
+def _children(parent: int) -> list[int]:
+    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(parent)], capture_output=True, text=True, check=False)
+    return [int(word) for word in found.stdout.split()]
+
+
+def _alive(process: int) -> bool:
+    limit = time.monotonic() + 5
+    while time.monotonic() < limit:
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return False
+        time.sleep(0.05)
+    return True

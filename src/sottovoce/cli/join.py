@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sottovoce.cli.options import Changes, Quiet
-from sottovoce.cli.output import messages, note, waiting
-from sottovoce.core.errors import RunError
+from sottovoce.cli.options import AsJson, Changes, Quiet
+from sottovoce.cli.output import messages, note, put_json, waiting
+from sottovoce.core.errors import InputError, RunError
 
 __all__ = ["EXAMPLE", "join"]
 
@@ -44,24 +45,25 @@ def join(
     simulate: Annotated[
         bool, typer.Option("--simulate-randomness", help="Take all secrets from the seed: for tests on one machine.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Take part in a federation with records that never leave this machine."""
     from sottovoce.deployment.join import join as take_part
     from sottovoce.deployment.join import prepare
     from sottovoce.experiment.config import load
+    from sottovoce.report.units import human_bytes
 
     with messages(note, quiet=quiet):
         experiment = load(file, [*(changes or ()), "engine.name=mqtt"])
         with waiting("solving the plan"):
             ready = prepare(experiment, broker, keys, data, label=label, state=state, simulated=simulate)
-        over = take_part(ready, keep_alive=keep_alive)
+        ended = take_part(ready, keep_alive=keep_alive)
+    over, counts = ended.over, ended.counts
     if over.code:
-        raise RunError(over.words) if over.code == RunError.exit_code else _input(over.words)
-    if not quiet:
-        note(over.words)
-
-
-def _input(words: str) -> Exception:
-    from sottovoce.core.errors import InputError
-
-    return InputError(words)
+        raise InputError(over.words) if over.code == InputError.exit_code else RunError(over.words)
+    if as_json:
+        numbers = {"answers": ended.answers, "participations": ended.participations, "reason": over.words}
+        put_json({"node": ended.node, **numbers, **asdict(counts)})
+    elif not quiet:
+        sent = f"{human_bytes(counts.payload_up)} up, {human_bytes(counts.payload_down)} down"
+        note(f"{over.words}: node {ended.node} gave {ended.answers} answers, {sent}")

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Final, NamedTuple
 
 from sottovoce.core.errors import InputError
 from sottovoce.deployment.book import Book
@@ -21,11 +21,11 @@ from sottovoce.deployment.node import Member, Node, Over
 from sottovoce.deployment.own_data import read_own_records
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.deployed import gather_without_records
-from sottovoce.federation.mqtt.carrier import Address, Carrier, TlsFiles
+from sottovoce.federation.mqtt.carrier import Address, Carrier, Counts, TlsFiles
 from sottovoce.federation.mqtt.envelope import topic_from, topic_to
 from sottovoce.privacy import PrivacyPlan
 
-__all__ = ["KEEP_ALIVE", "Ear", "Prepared", "check_simulated", "interrupted", "join", "prepare", "talk"]
+__all__ = ["KEEP_ALIVE", "Ear", "Outcome", "Prepared", "check_simulated", "interrupted", "join", "prepare", "talk"]
 
 KEEP_ALIVE: Final = 900  # seconds: an idle node sends some 100 bytes so often
 
@@ -90,7 +90,17 @@ def prepare(
     return Prepared(address, identity, roster.federation, member, protection.plan, folder)
 
 
-def join(ready: Prepared, *, keep_alive: int = KEEP_ALIVE) -> Over:
+class Outcome(NamedTuple):
+    """How a node's part ended, and what it gave and sent."""
+
+    over: Over
+    node: int
+    answers: int
+    participations: int
+    counts: Counts
+
+
+def join(ready: Prepared, *, keep_alive: int = KEEP_ALIVE) -> Outcome:
     """Take part in a run until the server says that it is over, or this process is told to stop."""
     from sottovoce.federation.mqtt.transport import Transport
 
@@ -108,7 +118,8 @@ def join(ready: Prepared, *, keep_alive: int = KEEP_ALIVE) -> Over:
             most=member.most,
             keep_alive=keep_alive,
         )
-        return talk(node, ear, transport)
+        over = talk(node, ear, transport)
+        return Outcome(over, member.number, node.answered, book.spent, transport.counts)
 
 
 def talk(node: Node, ear: Ear, carrier: Carrier) -> Over:

@@ -97,6 +97,7 @@ class MqttEngine:
         self._pending: _Pending | None = None
         self._refused: dict[int, str] = {}
         self._wire = (0, 0)
+        self._over = False
         self.status = Status(nodes=len(self._nodes))
 
     def enrol(self, enrolment: Enrolment) -> None:
@@ -140,6 +141,7 @@ class MqttEngine:
 
     def say_bye(self, words: str, *, done: bool) -> None:
         """Tell all nodes that the run is over, or that the server stops and may come back."""
+        self._over = True
         for number in self._nodes:
             payload = bytes([done]) + words.encode()
             self._post(Envelope(Kind.BYE, SERVER, number, payload, self.place.run, attempt=self.place.attempt))
@@ -225,7 +227,8 @@ class MqttEngine:
                 return  # of an earlier connection: the node is back already
             node.there, node.gone_at = False, time.monotonic()
             self._count()
-        log.info("node %d is gone", number)
+        if not self._over:
+            log.info("node %d is gone", number)
         self._answers.put(None)
 
     def _welcome(self, number: int, node: _Node) -> None:

@@ -154,6 +154,6 @@ def _deal(dealt: Parts, folder: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    one = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+    one = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     search = os.pathsep.join(path or os.getcwd() for path in sys.path)  # noqa: PTH109 - "" means here
     return {**os.environ, **one, "PYTHONPATH": search}

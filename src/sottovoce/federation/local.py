@@ -19,7 +19,7 @@ from sottovoce.federation.workers import Workers
 __all__ = ["ONE_THREAD", "LocalEngine", "cores"]
 
 # A worker has one thread; they share the cores by being several.
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 def cores() -> int:

@@ -8,6 +8,10 @@ __all__ = ["MUTANTS"]
 
 CIPHER = "tests/core/test_cipher.py"
 CREDENTIALS = "tests/federation/test_credentials.py"
+RUNS = "tests/experiment/test_deployed.py"
+VOID = f"{RUNS}::test_a_round_that_was_open_is_void_and_its_number_is_never_used_again"
+COVERED = f"{RUNS}::test_a_private_round_without_quorum_looks_like_any_other"
+PAUSES = f"{RUNS}::test_when_nobody_answers_the_server_pauses_longer_each_time_and_epsilon_is_null_from_then_on"
 
 MUTANTS = (
     of(
@@ -77,5 +81,81 @@ class SecretStreams""",
         "all runs of one seed have the same session ids",
         ("federation/secure.py", "self.streams.key(Purpose.MASK, round_, size=16)", "bytes(16)"),
         tests=CREDENTIALS,
+    ),
+    of(
+        "open-rounds-forgotten",
+        "a restarted server plays a round number twice, with other noise under the same charge",
+        ("experiment/run.py", "server = replace(server, opened=partial(write_opened, folder.path))", "pass"),
+        tests=VOID,
+    ),
+    of(
+        "void-number-reused",
+        "the number of a void round is played again",
+        ("experiment/run.py", "done = opened.round\n", "pass\n"),
+        tests=VOID,
+    ),
+    of(
+        "void-draws-forgotten",
+        "a client takes part more often than its cap, as each restart forgets a draw",
+        ("experiment/run.py", "with_seen({**state, **opened.draws}, VOID)", "with_seen(state, VOID)"),
+        tests=f"{RUNS}::test_a_void_round_keeps_the_draws_that_it_made",
+    ),
+    of(
+        "restart-keeps-epsilon",
+        "the amplified epsilon is claimed for a run in which a failed round showed",
+        ("experiment/run.py", "with_seen({**state, **opened.draws}, VOID)", "{**state, **opened.draws}"),
+        tests=VOID,
+    ),
+    of(
+        "opened-not-checked",
+        "who deletes the mark of an open round makes the server forget its draws",
+        ("experiment/run.py", "                check_opened(ledger, done, state, opened)", "                pass"),
+        tests=f"{RUNS}::test_a_checkpoint_that_forgets_draws_is_refused",
+    ),
+    of(
+        "abort-in-the-open",
+        "everybody sees which private rounds had too few answers",
+        ("experiment/ready.py", "covers = plan is not None and", "covers = False and"),
+        tests=COVERED,
+    ),
+    of(
+        "covered-round-not-charged",
+        "a round without quorum is opened and not charged",
+        (
+            "federation/secure.py",
+            "self.open_nothing(round_, terms._replace(cohort=0), spend, total)",
+            "self.open_nothing(round_, terms._replace(cohort=0), lambda: None, total)",
+        ),
+        tests=COVERED,
+    ),
+    of(
+        "covered-round-charged-twice",
+        "a round that failed after its charge is charged again, and the run ends too early",
+        ("federation/secure.py", "        if not charged:\n", "        if True:\n"),
+        tests=COVERED,
+    ),
+    of(
+        "covered-round-named",
+        "rounds.jsonl says aborted of a round that was covered by noise",
+        ("experiment/records.py", "failed = total.reason and total.values is None", "failed = total.reason"),
+        tests=COVERED,
+    ),
+    of(
+        "pause-keeps-epsilon",
+        "a pause shows that nobody answered, and epsilon is claimed all the same",
+        ("experiment/visible.py", "return with_seen(state, PAUSED) if self.pause else state", "return state"),
+        tests=PAUSES,
+    ),
+    of(
+        "no-end-of-aborts",
+        "a run without nodes spends its budget on noise",
+        ("experiment/visible.py", "return self.count >= self.deployed.max_aborts", "return False"),
+        tests=f"{RUNS}::test_too_many_rounds_without_quorum_end_the_run_and_it_can_be_resumed",
+    ),
+    of(
+        "seeds-in-a-deployment",
+        "a deployed server draws its cohorts from the experiment's seed",
+        ("experiment/deployed.py", "if not self.simulated and not isinstance(self.owners, Secrets):", "if False:"),
+        tests="tests/experiment/test_elsewhere.py",
     ),
 )

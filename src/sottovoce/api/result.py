@@ -197,9 +197,7 @@ class Result:
                 f"{told[f'{lead}_final']:.4f} ({best})"
             )
         if told["private"]:
-            server = told["epsilon_server"]
-            against = "" if server is None else f", {server:.4g} against the server"
-            facts["epsilon"] = f"{told['epsilon']:.4g}{against}, delta {told['delta']:g}"
+            facts["epsilon"] = _epsilons(told)
         else:
             facts["epsilon"] = "infinite: not private"
         up, down = told["bytes_up_per_client_round"], told["bytes_down_per_client_round"]
@@ -207,6 +205,15 @@ class Result:
             facts["bytes"] = f"{human_bytes(up)} up, {human_bytes(down)} down, a client and round"
         facts["folder"] = str(self.folder) + (" (temporary)" if self._own is not None else "")
         return facts
+
+
+def _epsilons(told: dict[str, Any]) -> str:
+    """Return both epsilons in words; between machines the one against outsiders may be missing, for a reason."""
+    others, server = told["epsilon"], told["epsilon_server"]
+    known = [] if others is None else [f"{others:.4g}"]
+    known += [] if server is None else [f"{server:.4g} against the server"]
+    why = "" if others is not None else f" ({told.get('epsilon_reason') or 'unknown'} against outsiders)"
+    return f"{', '.join(known) or 'no bound'}, delta {told['delta']:g}{why}"
 
 
 def _line(rounds: list[dict[str, Any]], metric: str) -> str:

@@ -67,7 +67,7 @@ class Tally:
     def take(self, record: Record) -> None:
         """Take in one round."""
         self.round = int(record["round"])
-        self.private = record.get("epsilon") is not None
+        self.private = self.private or record.get("epsilon") is not None  # null again after a failure that showed
         self.accuracy = record.get("accuracy", self.accuracy)
         self.left = self._clock.tick(record)
         if self.private:

@@ -165,7 +165,7 @@ def facts(runs: Iterable[Run]) -> list[Facts]:
 def _ledger(run: Run) -> Facts:
     """Check the ledger of a private run; a chain cut short is whole, so the rounds are compared with it too."""
     charged, problem = verify(run.path / "ledger.jsonl")
-    released = {record["round"] for record in run.rounds if not {"reason", "aborted"} & set(record)}
+    released = {record["round"] for record in run.rounds if not {"reason", "aborted", "void"} & set(record)}
     if problem is None and not released <= set(charged):
         problem = f"ledger.jsonl has no charge for round {min(released - set(charged))}, which was run"
     return {"intact": problem is None, "charges": len(charged), "problem": problem}

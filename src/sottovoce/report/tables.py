@@ -51,11 +51,16 @@ def notes(records: Sequence[Record]) -> list[tuple[str, str]]:
         found = [str(record.get("note") or ""), *_doubts(record)]
         if diverged(record):
             found.append(_DIVERGED_NOTE)
+        if record.get("epsilon_reason"):
+            found.append(f"no epsilon against outsiders: {record['epsilon_reason']}")
+        elif record.get("epsilon_not_against"):
+            found.append(f"epsilon against outsiders does not hold against {record['epsilon_not_against']}")
         if rejected := finite(record.get("rejected_rounds")):
             found.append(f"the guard rejected {count(rejected)} of {count(record.get('rounds'))} rounds")
         if record.get("budget_spent"):
             found.append("stopped because the privacy budget was spent")
-        for key, words in (("aborted_rounds", "rounds were aborted"), ("failures", "answers of clients failed")):
+        failed = {"aborted_rounds": "rounds were aborted", "void_rounds": "rounds are void"}
+        for key, words in (failed | {"failures": "answers of clients failed"}).items():
             if record.get(key):
                 found.append(f"{count(record[key])} {words}")
         for note in filter(None, found):

@@ -9,10 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sottovoce.api.result import Result
 from sottovoce.core.errors import InputError, PrivacyError, RunError
 from sottovoce.experiment.folder import read_operator, read_rounds
 from sottovoce.experiment.run import run
 from sottovoce.federation.engine import Request
+from sottovoce.report.html import write_html
+from sottovoce.report.runs import facts, read_run
+from sottovoce.report.tables import card, notes
 from sottovoce.testing.twin import few
 from tests.experiment.machines import ONE, REAL, SCHEMES, federation, private
 from tests.experiment.played import ledger, model
@@ -255,3 +259,19 @@ def test_the_id_of_a_run_is_drawn_once_and_kept(tmp_path: Path) -> None:
 
     assert json.loads((tmp_path / "run" / "environment.json").read_text())["run"] == drawn
     assert len(bytes.fromhex(drawn)) == 16
+
+
+def test_reports_cope_with_a_private_run_that_has_no_epsilon_against_outsiders(tmp_path: Path) -> None:
+    experiment, path = private(), tmp_path / "run"
+    deployed, _ = federation(experiment, lost=lose(1, phase="advertise"))
+    summary = run(experiment, path, deployed=deployed)
+    (told,) = facts([read_run(path)])
+    said = [note for note, _ in notes([told])]
+
+    assert summary["epsilon"] is None
+    assert told["ledger"]["intact"]
+    assert any("no epsilon against outsiders: the server paused" in note for note in said)
+    assert "against the server" in repr(Result(path))
+    assert "the server paused" in repr(Result(path))
+    assert card(told)
+    write_html([read_run(path)], tmp_path / "page.html")

@@ -275,3 +275,16 @@ def test_reports_cope_with_a_private_run_that_has_no_epsilon_against_outsiders(t
     assert "the server paused" in repr(Result(path))
     assert card(told)
     write_html([read_run(path)], tmp_path / "page.html")
+
+
+def test_keys_of_a_session_work_between_machines_and_after_a_restart(tmp_path: Path) -> None:
+    experiment = private(aggregation={"key_life": "session"})
+    deployed, _ = federation(experiment, lost=interrupt(2, "mask"))
+    with pytest.raises(KeyboardInterrupt):
+        run(experiment, tmp_path / "run", deployed=deployed)
+    deployed, engines = federation(experiment)
+    run(experiment, tmp_path / "run", resume=True, deployed=deployed)
+    phases = [(round_, phase) for round_, phase, _ in engines[0].requests]
+
+    assert phases[:3] == [(3, "enrol"), (3, "introduce"), (3, "mask")]
+    assert not any("reason" in record for record in read_operator(tmp_path / "run") if "void" not in record)

@@ -13,6 +13,7 @@ from sottovoce.core.streams import Secrets, Seeds
 from sottovoce.data.elsewhere import Elsewhere
 from sottovoce.experiment.deployed import Deployed, client_knowledge, gather_without_records
 from sottovoce.experiment.parts import gather
+from sottovoce.experiment.plan import plan
 from sottovoce.experiment.protection import protect
 from sottovoce.experiment.ready import make_unmeasured
 from sottovoce.experiment.run import run
@@ -86,7 +87,8 @@ def test_records_of_any_shape_can_be_described() -> None:
         ({"client": {"held_out": 0.1}}, r"\[client\] held_out cannot be measured"),
         ({"switches": {"servers": 2}}, r"\[switches\] cannot be played"),
         ({"scheme": {"name": "fl-top", "ratio": 0.1}}, "name a data set in .scheme. public"),
-        (PRIVATE, 'secure = "ideal" lets the server see single messages of a deployed run; set secure = "real"'),
+        (PRIVATE, 'secure = "ideal" is not played between machines, where somebody would see single messages'),
+        ({"aggregation": {"secure": "ideal"}}, 'secure = "ideal" is not played between machines'),
         (
             {"privacy": {**PRIVATE["privacy"], "clipping": "public", "clip_norm": None, "unsafe_public": True}, **REAL},
             'clipping = "public" measures clip_norm before the plan is solved',
@@ -147,3 +149,11 @@ def test_a_run_that_nobody_measures_has_a_model_and_no_best_round(tmp_path: Path
     assert summary["best_round"] is None
     assert (tmp_path / "run" / "model.npz").exists()
     assert not (tmp_path / "run" / "model-best.npz").exists()
+
+
+def test_a_run_between_machines_can_be_planned_from_the_shape_of_its_records() -> None:
+    shaped = plan(few(**SHAPED, **PRIVATE, **REAL))
+    whole = plan(few(**PRIVATE, **REAL))
+
+    for key in ("dim", "bytes_up_per_client_round", "epsilon_server", "noise_multiplier"):
+        assert shaped[key] == whole[key]

@@ -68,10 +68,12 @@ def check_deployable(experiment: Experiment) -> None:
             f"{experiment.aggregation.defence!r} need public records, and nobody can set some of the clients' aside; "
             "name a data set in [scheme] public"
         ] = experiment.make_scheme().needs_importance or experiment.aggregation.defence == "fltrust"
+    refused[
+        f'[aggregation] secure = "{experiment.secure}" is not played between machines, where somebody would see single '
+        'messages; set secure = "real"'
+    ] = experiment.secure not in ("real", "none")  # a private run refuses "none" everywhere
     if private is not None:
         refused |= {
-            f'[aggregation] secure = "{experiment.secure}" lets the server see single messages of a deployed run; set '
-            'secure = "real"': experiment.secure == "ideal",
             "[privacy] vote_noise_multiplier is not yet played between machines; name a data set in [scheme] "
             "public": private.vote_noise_multiplier is not None,
             f'[privacy] clipping = "{private.clipping}" measures clip_norm before the plan is solved, and every node '

@@ -8,6 +8,7 @@ from typing import Final
 from sottovoce.core.errors import DataError
 from sottovoce.data import Dataset, outline
 from sottovoce.experiment.config import Experiment
+from sottovoce.experiment.elsewhere import gather_without_records
 from sottovoce.experiment.given import Given
 from sottovoce.experiment.parts import Parts, gather
 
@@ -23,6 +24,8 @@ def gather_shapes(experiment: Experiment) -> tuple[Parts, list[str]]:
     Where the sizes of the clients depend on labels or owners, or an attack reads the records, the data set is read as a
     run would; if it is not on the machine, an image or text set is taken with as many records of each class.
     """
+    if experiment.data.shape is not None:  # nobody but nodes has records
+        return gather_without_records(experiment), []
     estimated: list[str] = []
     known = outline(experiment.data.source, experiment.data.folder)
     matters = experiment.data.partition not in _DEALT or experiment.client.balanced or experiment.threat is not None

@@ -11,11 +11,19 @@ from typing import Any, Self
 from sottovoce.core.errors import SottovoceError
 from sottovoce.core.streams import Owners, Secrets, Seeds
 from sottovoce.experiment.config import Experiment
-from sottovoce.experiment.deployed import Deployed, client_knowledge, gather_without_records
+from sottovoce.experiment.deployed import (
+    Deployed,
+    client_knowledge,
+    gather_without_records,
+    measuring_knowledge,
+    node_records,
+)
 from sottovoce.experiment.parts import Parts, gather
 from sottovoce.experiment.protection import Protection, protect
 from sottovoce.federation.client import Client, ClientState, Credentials
 from sottovoce.federation.engine import Enrolment, Reply, Request
+from sottovoce.federation.evaluation import EVALUATION
+from sottovoce.federation.local_evaluation import LocalSplit
 from sottovoce.federation.statistics import trainer_for
 from sottovoce.models import Shard, make_trainer
 from sottovoce.secagg import verifying_key
@@ -71,30 +79,41 @@ class Node:
 
     number: int
     protection: Protection
-    shard: Shard
+    split: LocalSplit
     client: Client | None = None
+    measurer: Client | None = None
     state: ClientState = field(default_factory=ClientState)
+    measuring: ClientState = field(default_factory=ClientState)
 
     def enrol(self, told: Enrolment) -> None:
         """Take in the set-up message; everything else the node knows from its own file."""
         parts = self.protection.parts
-        knowledge = client_knowledge(self.protection, told.setup)
+        know = measuring_knowledge if told.measures else client_knowledge
+        knowledge, shard = know(self.protection, told.setup), self.split.held_out if told.measures else self.split.train
         table = parts.experiment.client
         trainer = make_trainer(parts.network.trained, parts.training(), table.trainer, table.device)
-        self.client = Client(
+        client = Client(
             knowledge,
             self.number,
             parts.seeds.client(self.number),
-            lambda: self.shard,
+            lambda: shard,
             trainer_for(knowledge.scheme, parts.network.trained, trainer),
             Credentials(signing_key(self.number)),
         )
+        if told.measures:
+            self.measurer = client
+        else:
+            self.client = client
 
     def answer(self, request: Request) -> bytes:
         """Return the answer to a request."""
-        assert self.client is not None
         payload = request.payloads[self.number]
-        sent, self.state = self.client.answer(request.round, request.phase, payload, self.state)
+        if request.round >= EVALUATION:
+            assert self.measurer is not None
+            sent, self.measuring = self.measurer.answer(request.round, request.phase, payload, self.measuring)
+        else:
+            assert self.client is not None
+            sent, self.state = self.client.answer(request.round, request.phase, payload, self.state)
         return sent
 
 
@@ -157,7 +176,8 @@ def federation(
         for number in range(clients):
             mine, data = whole.partition.records(number), whole.dataset
             protection = replace(solved, parts=replace(bare, seeds=owners()))
-            nodes.append(Node(number, protection, Shard(data.x_train[mine], data.y_train[mine])))
+            split = node_records(bare, number, Shard(data.x_train[mine], data.y_train[mine]))
+            nodes.append(Node(number, protection, split))
         with Machines(nodes, lost) as engine:
             engines.append(engine)
             yield engine

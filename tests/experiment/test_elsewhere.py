@@ -84,7 +84,7 @@ def test_records_of_any_shape_can_be_described() -> None:
     [
         ({"devices": {"dropout": 0.1}}, r"\[devices\] profile, dropout and leave cannot be played in a deployed run"),
         ({"data": {"held_out": 0.1}}, r"\[data\] held_out sets training records aside"),
-        ({"client": {"held_out": 0.1}}, r"\[client\] held_out cannot be measured"),
+        ({"client": {"held_out": 0.1}}, r"\[client\] held_out of nodes is measured by"),
         ({"switches": {"servers": 2}}, r"\[switches\] cannot be played"),
         ({"scheme": {"name": "fl-top", "ratio": 0.1}}, "name a data set in .scheme. public"),
         (PRIVATE, 'secure = "ideal" is not played between machines, where somebody would see single messages'),

@@ -10,6 +10,7 @@ CIPHER = "tests/core/test_cipher.py"
 CREDENTIALS = "tests/federation/test_credentials.py"
 RUNS = "tests/experiment/test_deployed.py"
 VOID = f"{RUNS}::test_a_round_that_was_open_is_void_and_its_number_is_never_used_again"
+MEASURED = "tests/experiment/test_evaluation.py"
 COVERED = f"{RUNS}::test_a_private_round_without_quorum_looks_like_any_other"
 PAUSES = f"{RUNS}::test_when_nobody_answers_the_server_pauses_longer_each_time_and_epsilon_is_null_from_then_on"
 
@@ -157,5 +158,36 @@ class SecretStreams""",
         "a deployed server draws its cohorts from the experiment's seed",
         ("experiment/deployed.py", "if not self.simulated and not isinstance(self.owners, Secrets):", "if False:"),
         tests="tests/experiment/test_elsewhere.py",
+    ),
+    of(
+        "measurements-for-free",
+        "what clients tell of their held-out records is in no epsilon",
+        ("experiment/protection.py", "for before in (vote, warm, evaluation) if", "for before in (vote, warm) if"),
+        tests=MEASURED,
+    ),
+    of(
+        "loss-without-bound",
+        "one client's loss moves the sum by more than the clip norm",
+        ("federation/evaluation.py", "np.clip(update, -1, 1).astype(np.float32)", "update.astype(np.float32)"),
+        ("federation/evaluation.py", 'min(found["loss"], self.loss_bound)', 'found["loss"]'),
+        tests=MEASURED,
+    ),
+    of(
+        "measured-on-training-records",
+        "clients measure on what they have trained with",
+        ("federation/worker.py", "aside = partial(self._records, held_out=True)", "aside = self._records"),
+        tests=MEASURED,
+    ),
+    of(
+        "missing-measurement-unseen",
+        "a measurement that failed in the open leaves the amplified epsilon as it was",
+        ("experiment/run.py", "state = with_seen(state, UNMEASURED)", "pass"),
+        tests=MEASURED,
+    ),
+    of(
+        "measurements-charged-as-rounds",
+        "a measurement takes the charge of a training round",
+        ("federation/evaluation.py", "return round_ if round_ < EVALUATION else EVALUATION - round_", "return round_"),
+        tests=MEASURED,
     ),
 )

@@ -18,6 +18,7 @@ from sottovoce.experiment.ballot_rules import BALLOTS, ballot_form, check_ballot
 from sottovoce.experiment.data_table import check_data
 from sottovoce.experiment.defence import check_defence
 from sottovoce.experiment.device_table import check_devices, make_dropout
+from sottovoce.experiment.evaluation_rules import check_evaluation
 from sottovoce.experiment.names import GRIDS, SCHEME_KEYS, check_names
 from sottovoce.experiment.once_rules import check_once
 from sottovoce.experiment.rules import sentence
@@ -91,6 +92,7 @@ class Experiment(Table):
                 "it, for example to 0.2"
             )
         check_data(self)
+        check_evaluation(self)
         self._check_front()
         self.check_scheme(self.make_scheme())
         if self.secure == "real" and self.privacy is not None and self.privacy.mechanism == "gaussian":

@@ -115,8 +115,8 @@ class DataTable(Table):
     mean_records: float | None = Field(
         None,
         ge=1,
-        description="For records that only nodes hold: the mean number of records of a client, as far as it is public. "
-        'It is needed for [aggregation] weighting = "records" alone. Not set: every client counts the same.',
+        description="For records that only nodes hold: the mean number of records that a client trains with, if it is "
+        'public. It is needed for [aggregation] weighting = "records" alone. Not set: every client counts the same.',
     )
 
 

@@ -8,15 +8,29 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
 from sottovoce.core.errors import InputError, PrivacyError
-from sottovoce.core.streams import Owners, Secrets
+from sottovoce.core.streams import Owners, Purpose, Secrets, Seeds
+from sottovoce.data import balance
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.elsewhere import check_deployable, gather_without_records
 from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.protection import Protection
+from sottovoce.experiment.ready import evaluation_policy, measure_scheme
 from sottovoce.federation.client import Knowledge, read_setup
 from sottovoce.federation.engine import Engine
+from sottovoce.federation.local_evaluation import LocalSplit, split_shard
+from sottovoce.models import Shard
+from sottovoce.schemes import Scheme
+from sottovoce.secagg import Policy
 
-__all__ = ["Connect", "Deployed", "check_deployable", "client_knowledge", "gather_without_records"]
+__all__ = [
+    "Connect",
+    "Deployed",
+    "check_deployable",
+    "client_knowledge",
+    "gather_without_records",
+    "measuring_knowledge",
+    "node_records",
+]
 
 Connect = Callable[[Parts, bytes], AbstractContextManager[Engine]]
 """A way to reach the nodes, given the parts of the run and its id of 16 bytes."""
@@ -71,15 +85,47 @@ def client_knowledge(protection: Protection, setup: bytes) -> Knowledge:
     `protection` is what the node solved itself, for parts with the roster's keys.
     """
     parts = protection.parts
-    if parts.keys is None:
-        raise InputError("a node needs the keys of the roster")
     bound = read_setup(parts.scheme, parts.network, setup)
-    policy = protection.policy(bound, protection.plan)
+    mean_size = parts.mean_size if parts.weighted else None
+    return _knowledge(protection, bound, protection.policy(bound, protection.plan), setup, mean_size)
+
+
+def measuring_knowledge(protection: Protection, setup: bytes) -> Knowledge:
+    """Return what a node knows when it measures the model: requests of rounds from `EVALUATION` on are for this.
+
+    Measurements have a state and a mark of their own; a ledger charges them under `charged_round`.
+    """
+    parts = protection.parts
+    protection = replace(protection, plan=protection.evaluation_plan)
+    bound = read_setup(measure_scheme(parts), parts.network, setup)
+    return _knowledge(protection, bound, evaluation_policy(protection, bound), setup, None)
+
+
+def node_records(parts: Parts, number: int, owned: Shard) -> LocalSplit:
+    """Return what a node trains with and what it keeps out, of all that it owns: balanced and divided as asked.
+
+    Which records these are is no secret of the protocol's: it follows from the seed, so that a node that was started
+    anew does not train with what it measured on before.
+    """
+    table, streams = parts.experiment.client, Seeds(parts.seeds.seed).client(number)
+    if table.sampled is not None:
+        kept = balance(owned.y, streams.get(Purpose.SETUP), table.sampled)
+        owned = Shard(owned.x[kept], owned.y[kept])
+    if not table.held_out:
+        return LocalSplit(owned, Shard(owned.x[:0], owned.y[:0]))
+    return split_shard(owned, table.held_out, streams.get(Purpose.SPLIT))
+
+
+def _knowledge(
+    protection: Protection, bound: Scheme, policy: Policy | None, setup: bytes, mean_size: float | None
+) -> Knowledge:
+    if protection.parts.keys is None:
+        raise InputError("a node needs the keys of the roster")
     return Knowledge(
         scheme=bound,
         coding=protection.coding(bound, protection.plan),
-        keys=parts.keys,
+        keys=protection.parts.keys,
         private=protection.plan is not None,
-        mean_size=parts.mean_size if parts.weighted else None,
+        mean_size=mean_size,
         policy=None if policy is None else policy.bind(setup),
     )

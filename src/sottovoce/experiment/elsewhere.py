@@ -60,7 +60,11 @@ def check_deployable(experiment: Experiment) -> None:
         f'[model] front = "{experiment.model.front}" is not yet played between machines; set front = "none" or '
         '"fourier"': experiment.model.front not in ("none", "fourier", "hashed"),
     }
-    refused[f"[client] held_out cannot be measured {alone}"] = table.held_out > 0
+    refused[
+        '[client] held_out of nodes is measured by [experiment] evaluation = "federated" alone; set that, or remove '
+        "held_out"
+    ] = table.held_out > 0 and experiment.experiment.evaluation != "federated"
+    refused[f"[client] personal_steps cannot be measured {alone}"] = table.personal_steps > 0
     public = experiment.scheme.public
     if public is None or public == experiment.data.source:
         refused[
@@ -102,10 +106,11 @@ def _mean_records(experiment: Experiment, dataset: Dataset) -> float:
     table = experiment.data
     if table.mean_records is not None or table.shape is not None:
         return table.mean_records or 1.0
-    if experiment.client.balanced and experiment.privacy is None and experiment.aggregation.weighting != "equal":
+    own = experiment.client.sampled is not None or experiment.client.held_out > 0
+    if own and experiment.privacy is None and experiment.aggregation.weighting != "equal":
         raise InputError(
-            "[client] balanced leaves each client as many records as it knows alone; set [data] mean_records if it is "
-            'public, or [aggregation] weighting = "equal"'
+            "[client] balanced and held_out leave each client as many records as it knows alone; set [data] "
+            'mean_records if the mean of what clients train with is public, or [aggregation] weighting = "equal"'
         )
     if table.records_per_client is not None:
         return table.records_per_client

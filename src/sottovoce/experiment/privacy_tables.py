@@ -110,6 +110,14 @@ class PrivacyTable(Table):
         description="Noise of the message before round 1 that [scheme] warm_start asks for, in units of its clip norm; "
         "the rounds get what it leaves of the budget. Needed for a warm start.",
     )
+    evaluation_noise_multiplier: float | None = Field(
+        None,
+        ge=0.01,
+        le=1e5,
+        description='Noise of each measurement by clients ([experiment] evaluation = "federated"), in units of its '
+        "clip norm, the root of 3; all measurements are paid from the budget beforehand. Needed for them, and only for "
+        "them.",
+    )
     grid: Literal["solved", "papers"] = Field(
         "solved",
         description='Step between neighbouring integers of a message. "solved": the fewest bits that keep the promise. '

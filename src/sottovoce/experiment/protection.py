@@ -21,6 +21,7 @@ from sottovoce.experiment.tables import AggregationTable, PrivacyTable
 from sottovoce.federation.ballots.coding import Ballots
 from sottovoce.federation.coding import Clear, Coding, FloatGrid, Private, SignGrid
 from sottovoce.federation.cohort import Cohort
+from sottovoce.federation.evaluation import LENGTH, NORM, evaluations
 from sottovoce.federation.quorum import Fewest
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.privacy.accounting.events import Event
@@ -42,10 +43,13 @@ class Protection:
     vote_plan: PrivacyPlan | None = None  # of the clients' vote for the coordinates
     warm_plan: PrivacyPlan | None = None  # of the message that finds a warm start
     unsolved: bool = False  # the clip norm is to be measured first
+    evaluation_plan: PrivacyPlan | None = None  # of the measurements by clients
 
     def measured(self, clip_norm: float | None) -> Protection:
         """Return the protection with its plan solved for a clip norm that was measured; None: it was known before."""
-        return self if clip_norm is None else _solved(self.parts, clip_norm, self.vote_plan, self.warm_plan)
+        if clip_norm is None:
+            return self
+        return _solved(self.parts, clip_norm, self.vote_plan, self.warm_plan, self.evaluation_plan)
 
     def fewest(self, plan: PrivacyPlan | None) -> Callable[[int], int]:
         """Return how many of a cohort must answer; a private run asks for those that its noise was shared among."""
@@ -101,10 +105,11 @@ def protect(parts: Parts) -> Protection:
     table = parts.experiment.privacy
     vote = None if table is None else _vote(parts, table)
     warm = None if table is None else _warm(parts, table)
+    evaluation = None if table is None else _evaluation(parts, table)
     if table is not None and table.clipping in MEASURED:
         privacy_request(parts, table, clip_norm=1.0)
-        return Protection(parts, vote_plan=vote, warm_plan=warm, unsolved=True)
-    return _solved(parts, None if table is None else _given_norm(parts, table), vote, warm)
+        return Protection(parts, vote_plan=vote, warm_plan=warm, unsolved=True, evaluation_plan=evaluation)
+    return _solved(parts, None if table is None else _given_norm(parts, table), vote, warm, evaluation)
 
 
 def privacy_request(
@@ -163,13 +168,19 @@ def threshold(parts: Parts) -> Fraction:
     return max(Fraction(1, 2), (given - 1) / expected) if given > 1 else given
 
 
-def _solved(parts: Parts, clip_norm: float | None, vote: PrivacyPlan | None, warm: PrivacyPlan | None) -> Protection:
+def _solved(
+    parts: Parts,
+    clip_norm: float | None,
+    vote: PrivacyPlan | None,
+    warm: PrivacyPlan | None,
+    evaluation: PrivacyPlan | None,
+) -> Protection:
     """Return a protection with its plan, if the run is private; refuse sessions that could not sum securely."""
     table, plan = parts.experiment.privacy, None
     if table is not None and clip_norm is not None:
-        spent = tuple(event for before in (vote, warm) if before is not None for event in before.events())
+        spent = tuple(event for before in (vote, warm, evaluation) if before is not None for event in before.events())
         plan = PrivacyPlan.solve(**vars(privacy_request(parts, table, clip_norm=clip_norm, spent=spent)))
-    protection = Protection(parts, plan, vote, warm)
+    protection = Protection(parts, plan, vote, warm, evaluation_plan=evaluation)
     if parts.experiment.secure == "real":
         if plan is not None and plan.shares.floor < 2:
             raise PrivacyError(
@@ -262,6 +273,29 @@ def _warm(parts: Parts, table: PrivacyTable) -> PrivacyPlan | None:
                 f"{budget:g}; raise warm_noise_multiplier or {key}"
             )
     return plan
+
+
+def _evaluation(parts: Parts, table: PrivacyTable) -> PrivacyPlan | None:
+    """Solve the plan of the measurements by clients, all of them together; None if there are none."""
+    noise, general = table.evaluation_noise_multiplier, parts.experiment.experiment
+    if noise is None:
+        return None
+    request = replace(
+        privacy_request(parts, table, clip_norm=1.0),
+        rounds=evaluations(general.rounds, general.evaluate_every),
+        noise_multiplier=noise,
+        epsilon=None,
+        epsilon_server=None,
+        max_participations=None,
+        clipping="fixed",
+        clip_norm=NORM,
+        length=LENGTH,
+        form="floats",
+        grid="solved",
+        bits=None,
+    )
+    # Every client is charged for every measurement, so that nobody need count who was drawn for them.
+    return PrivacyPlan.solve(**{**vars(request), "max_participations": request.rounds})
 
 
 def _check_sessions(table: AggregationTable, cohort: Cohort, fewest: Callable[[int], int]) -> None:

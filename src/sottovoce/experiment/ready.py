@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from sottovoce.federation.ballots.ideal import IdealCount
 from sottovoce.federation.client import setup_message
 from sottovoce.federation.coding import Clear, Coding
 from sottovoce.federation.engine import Engine, Enrolment, Evaluator, drive
+from sottovoce.federation.evaluation import EVALUATION, Measure
 from sottovoce.federation.guard import EnergyGuard
 from sottovoce.federation.leaving import Leaving
 from sottovoce.federation.local import LocalEngine
@@ -40,8 +42,11 @@ from sottovoce.secagg import Policy
 __all__ = [
     "Ready",
     "elect",
+    "evaluation_policy",
     "make_ready",
     "make_unmeasured",
+    "measure_scheme",
+    "measuring",
     "own_records",
     "start_engine",
     "voting",
@@ -171,6 +176,39 @@ def warming(ready: Ready) -> Ready | None:
     if policy is not None:
         policy = replace(policy, key_life="round", last_round=WARM)
     return _put_together(protection, parts.warm, bound, plan, policy, ServerStep())
+
+
+def measuring(ready: Ready) -> Ready | None:
+    """Return the federation as it measures its model; None if the clients do not.
+
+    A measurement without quorum shows, as it has no mean; so it is not covered by noise.
+    """
+    parts = ready.protection.parts
+    if parts.experiment.experiment.evaluation != "federated":
+        return None
+    protection = replace(ready.protection, plan=ready.protection.evaluation_plan)
+    scheme = measure_scheme(parts)
+    bound = scheme.bind(parts.network.dim, seed=parts.seeds.public.seed, start=parts.start)
+    policy = evaluation_policy(protection, bound)
+    told = _put_together(protection, scheme, bound, protection.plan, policy, ServerStep())
+    server, aggregator = told.server, told.server.aggregator
+    if isinstance(aggregator, Secure):
+        server = replace(server, aggregator=replace(aggregator, covers=False))
+    return replace(
+        told, enrolment=replace(told.enrolment, measures=True), server=replace(server, guard=None, goes_on=True)
+    )
+
+
+def measure_scheme(parts: Parts) -> Measure:
+    """Return the scheme of measurements; a loss is cut off at twice that of guessing."""
+    return Measure(binary=parts.network.binary, loss_bound=2 * math.log(parts.network.classes))
+
+
+def evaluation_policy(protection: Protection, bound: Scheme) -> Policy | None:
+    """Return what clients insist on when they measure: keys of a round, and as many rounds as are paid for."""
+    policy = protection.policy(bound, protection.plan)
+    rounds = protection.parts.experiment.experiment.rounds
+    return None if policy is None else replace(policy, key_life="round", last_round=EVALUATION + rounds)
 
 
 def with_importance(ready: Ready, importance: Vector) -> Ready:

@@ -31,15 +31,16 @@ from sottovoce.experiment.opened import (
 )
 from sottovoce.experiment.parts import Parts, gather
 from sottovoce.experiment.protection import protect
-from sottovoce.experiment.ready import Ready, elect, make_ready, own_records, start_engine, warming
+from sottovoce.experiment.ready import Ready, elect, make_ready, measuring, own_records, start_engine, warming
 from sottovoce.experiment.records import Record, Told, best_of, tell, tell_operator
 from sottovoce.experiment.scoring import evaluate_model, given_up, no_patience_left
 from sottovoce.experiment.summary import selecting_metric, summarise
 from sottovoce.experiment.timing import check_memory, invite, make_timing
-from sottovoce.experiment.visible import VOID, Aborts, deployed_epsilon, seen, with_seen
+from sottovoce.experiment.visible import UNMEASURED, VOID, Aborts, deployed_epsilon, seen, with_seen
 from sottovoce.federation.ballots import counting
 from sottovoce.federation.costs import costs_of
 from sottovoce.federation.engine import Engine, Evaluator, drive
+from sottovoce.federation.evaluation import measure
 from sottovoce.federation.growth import gone, too_few_left
 from sottovoce.federation.optimise import model_of
 from sottovoce.federation.round import draws_commitment, server_round
@@ -159,6 +160,8 @@ def _play(
             ready = _elect(ready, engine, folder, ledger)
         state = state or ready.server.init(_start(ready, engine, folder, ledger))
         ready.enrol(engine, state if done else None)
+        if (measurer := measuring(ready)) is not None:
+            measurer.enrol(engine)
         server = ready.server if ledger is None else ready.server.with_account(ledger)
         costs = costs_of(server, state)
         timing = make_timing(parts, costs)
@@ -184,19 +187,27 @@ def _play(
             state, seconds = result.state, time.perf_counter() - began
             more = _state_of_privacy(round_, state, ledger, ready.plan)
             if aborts is not None:
-                state = aborts.after(state, result.cohort, result.total)
+                state = aborts.after(state, result.cohort, result.total, last=round_ == last)
             if "gone" in state:
                 more["left_for_good"] = len(gone(state))
             over = "gone" in state and too_few_left(state)
             due = round_ % general.evaluate_every == 0 or round_ == last or over
             if due and general.evaluation == "server":
                 more |= evaluate_model(parts, evaluator, state)
-            expected, secret = None if ready.plan is None else costs, None
+            expected = None if ready.plan is None else costs
+            secret: Record = {}
+            if due and measurer is not None and (ledger is None or ledger.affords(-round_)):
+                found = drive(engine, measure(measurer.server, model_of(state), round_, ledger))
+                more |= found.metrics
+                secret["evaluation"] = tell_operator(round_, found.cohort, found.total, time.perf_counter() - began)
+                if deployed is not None and found.total.reason is not None:
+                    state = with_seen(state, UNMEASURED)
             if timing is not None and timed is not None:
-                public, secret = timing.tell(timed.told(round_))
+                public, told_secret = timing.tell(timed.told(round_))
+                secret |= told_secret
                 more = public | more
             if aborts is not None:
-                secret = {"rounds_without_quorum": aborts.count}
+                secret["rounds_without_quorum"] = aborts.count
             told = tell(round_, result.cohort, result.total, seconds=seconds, costs=expected, more=more, secret=secret)
             records.append(told.public)
             tensors = parts.network.tensors(model_of(state)) if best_of(records, metric) is told.public else None
@@ -225,7 +236,7 @@ def _play(
             load = load_of(ready, costs)
             share = len(records) / load.rounds * parts.experiment.devices.over_select
             summary |= timing.summarise(records, load.participations * share, (load.once_up, load.once_down))
-        if parts.experiment.client.held_out:
+        if parts.experiment.client.held_out and deployed is None:
             measured = client_accuracy(parts, evaluator, model_of(state))
             if ready.plan is None:
                 summary |= measured

@@ -14,13 +14,15 @@ from sottovoce.experiment.thesis_bounds import thesis_bounds
 from sottovoce.federation.ballots.coding import Ballots
 from sottovoce.federation.coding import FloatGrid
 from sottovoce.federation.costs import Costs
+from sottovoce.federation.evaluation import evaluations
 
 __all__ = ["selecting_metric", "summarise"]
 
 
 def selecting_metric(parts: Parts) -> str:
     """Name the metric that chooses the best round and decides about patience: two classes are seldom balanced."""
-    return "balanced_accuracy" if parts.network.binary else "accuracy"
+    federated = parts.experiment.experiment.evaluation == "federated"  # clients tell no more than accuracy and loss
+    return "balanced_accuracy" if parts.network.binary and not federated else "accuracy"
 
 
 def summarise(parts: Parts, ready: Ready, records: list[Record], costs: Costs, *, spent: int) -> Record:
@@ -110,11 +112,26 @@ def summarise(parts: Parts, ready: Ready, records: list[Record], costs: Costs, *
         summary["bytes_between_servers_total"] = between
     if ready.server.guard is not None:
         summary["rejected_rounds"] = sum("rejected" in record for record in records)
-    if parts.network.binary:
+    if experiment.experiment.evaluation == "federated":
+        summary["measurements"] = _measurements(ready)
+    elif parts.network.binary:
         for name in ("balanced_accuracy", "auroc"):
             summary[f"{name}_final"] = final and final[name]
             summary[f"{name}_best"] = best and best[name]
     return summary
+
+
+def _measurements(ready: Ready) -> Record:
+    """Return how often clients measured the model at most, and with which noise; null where there is none."""
+    parts, plan = ready.protection.parts, ready.protection.evaluation_plan
+    general = parts.experiment.experiment
+    return {
+        "most": evaluations(general.rounds, general.evaluate_every),
+        "noise_multiplier": plan and plan.noise_multiplier,
+        "epsilon": plan and plan.epsilon,
+        "epsilon_server": plan and plan.describe()["epsilon_server"],
+        "accuracy_stddev": plan and plan.stddev() / (2 * parts.cohort.expected),
+    }
 
 
 def _attack(parts: Parts, records: list[Record], best: Record | None, final: Record | None) -> Record:

@@ -76,10 +76,12 @@ class GeneralTable(Table):
         description="Stop early after this many measurements on held-out records without a new best; needs [data] "
         "held_out. 0 never stops early.",
     )
-    evaluation: Literal["server", "none"] = Field(
+    evaluation: Literal["server", "federated", "none"] = Field(
         "server",
-        description='Who measures the model. "server": the server, on test records of its own. "none": nobody, as '
-        "where all records are on nodes; then no round is the best one.",
+        description='Who measures the model. "server": the server, on test records of its own. "federated": a cohort '
+        "of clients, each on records that it keeps out ([client] held_out); the server learns the mean by the same "
+        'secure sum, with noise in a private run ([privacy] evaluation_noise_multiplier). "none": nobody; then no '
+        "round is the best one.",
     )
     chosen_on: str | None = Field(
         None,

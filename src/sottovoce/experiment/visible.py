@@ -21,15 +21,17 @@ from sottovoce.federation.aggregate import Total
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.schemes import State
 
-__all__ = ["PAUSED", "STOPPED", "VOID", "Aborts", "deployed_epsilon", "seen", "with_seen"]
+__all__ = ["PAUSED", "STOPPED", "UNMEASURED", "VOID", "Aborts", "deployed_epsilon", "seen", "with_seen"]
 
 VOID: Final = 1
 PAUSED: Final = 2
 STOPPED: Final = 3
+UNMEASURED: Final = 4
 _REASONS: Final = {
     VOID: "a round was open when the server stopped, and everybody sees that it is void",
     PAUSED: "the server paused after a round that nobody answered, which shows that it failed",
     STOPPED: "the run ended and was resumed because too many rounds had no quorum, which shows that they failed",
+    UNMEASURED: "a measurement by clients had too few answers, and everybody sees that it is missing",
 }
 NOT_AGAINST: Final = "the broker and whoever watches the traffic: they see who was sampled; epsilon_server holds there"
 
@@ -64,14 +66,16 @@ class Aborts:
     count: int = 0
     pause: float = 0.0
 
-    def after(self, state: State, cohort: int, total: Total) -> State:
-        """Count a round; return the state with what outsiders will see of it."""
+    def after(self, state: State, cohort: int, total: Total, *, last: bool) -> State:
+        """Count a round; return the state with what outsiders will see of it: nothing if it is the last one."""
         self.count += total.reason is not None
         if total.reason is None or total.bytes_up or not cohort:
             self.pause = 0.0
         else:
             longest = self.deployed.longest_back_off
             self.pause = min(longest, 2 * self.pause if self.pause else self.deployed.back_off)
+        if last:
+            return state
         if self._over:
             return with_seen(state, STOPPED)
         return with_seen(state, PAUSED) if self.pause else state

@@ -96,6 +96,7 @@ class Enrolment:
     private: bool = False  # the downlink ends with the round's terms
     policy: Policy | None = None  # what the clients of a secure run insist on
     memory: State = field(default_factory=dict)  # what clients had kept, when a run resumes
+    measures: bool = False  # of measurements, which go on beside the rounds with numbers of their own
 
 
 class Engine(Protocol):

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.vectors import Vector
+from sottovoce.federation.evaluation import Measure
 from sottovoce.federation.vote import Vote
 from sottovoce.models import Model, Shard, Trainer
 from sottovoce.schemes import Scheme
@@ -20,10 +21,12 @@ __all__ = ["Statistician", "trainer_for"]
 def trainer_for(scheme: Scheme, network: Model, trainer: Trainer) -> Trainer:
     """Return who makes the "updates" that a scheme encodes: the trainer itself, unless nobody trains.
 
-    The scheme is bound, but for a vote.
+    The scheme is bound, but for a vote or a measurement.
     """
     if isinstance(scheme, Vote):
         return scheme.voter(trainer)
+    if isinstance(scheme, Measure):
+        return scheme.measurer(trainer)
     return Statistician(scheme, network.input_scale, trainer) if scheme.once else trainer
 
 

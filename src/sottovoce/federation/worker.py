@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +17,7 @@ from sottovoce.data import Partition, balance
 from sottovoce.federation.behaviour import Behaviour
 from sottovoce.federation.client import Knowledge, read_setup
 from sottovoce.federation.engine import Enrolment
+from sottovoce.federation.evaluation import EVALUATION
 from sottovoce.federation.growth import Growth
 from sottovoce.federation.host import Host, Malice
 from sottovoce.federation.local_evaluation import LocalSplit, local_accuracies, personal_accuracies, split_places
@@ -59,6 +61,7 @@ class Worker:
         self._seeds = Seeds(blueprint.seed)
         self._trainer = self._trainer_for(blueprint.training)
         self._host: Host | None = None
+        self._measuring: Host | None = None  # the same clients when they measure, with sessions of their own
         self._sums: dict[int, Any] = {}
         self._round = 0
 
@@ -69,17 +72,21 @@ class Worker:
             coding=told.coding,
             keys=Registry(self._seeds, self._plan.partition.clients),
             private=told.private,
-            mean_size=self._plan.mean_size,
+            mean_size=None if told.measures else self._plan.mean_size,
             policy=None if told.policy is None else told.policy.bind(told.setup),
         )
         trainer = trainer_for(knowledge.scheme, self._plan.network.trained, self._trainer)
+        if told.measures:
+            aside = partial(self._records, held_out=True)
+            self._measuring = Host(knowledge, trainer, aside, self._seeds, told.memory)
+            return
         kept, leaving = told.memory, self._plan.leave_within
         self._host = Host(knowledge, trainer, self._shard, self._seeds, kept, self._malice(), leaving)
 
     def hear(self, round_: int, phase: str, clients: list[int], payload: bytes) -> None:
         """Take in a round's opening, for the clients that are asked."""
         self._round = round_
-        self.host.hear(round_, phase, clients, payload)
+        self._host_of(round_).hear(round_, phase, clients, payload)
         self._sums.clear()
 
     def step(
@@ -93,7 +100,7 @@ class Worker:
         """Answer for clients; add payloads to this worker's sum if there is a fold, else yield them one by one."""
         sizes: dict[int, int] = {}
         failures: dict[int, str] = {}
-        for client, answer in self.host.step(round_, phase, requests, malicious):
+        for client, answer in self._host_of(round_).step(round_, phase, requests, malicious):
             if answer.reason is not None:
                 failures[client] = answer.reason
             elif fold is None:
@@ -214,6 +221,9 @@ class Worker:
         if self._plan.growth is not None and not held_out:
             records = self._plan.growth.of(records, self._round)
         return Shard(self._arrays["x_train"][records], self._arrays["y_train"][records])
+
+    def _host_of(self, round_: int) -> Host:
+        return self.host if round_ < EVALUATION or self._measuring is None else self._measuring
 
     @property
     def host(self) -> Host:

@@ -7,8 +7,8 @@ A charge is written and synchronised *before* the sum it pays for can be opened,
 and its hash is SHA-256 over the line without it. The first line opens the ledger and names the plan. A line of kind
 "draws" comes before anybody is asked: a salted hash of how often each client has been drawn, which binds the
 checkpoint (zeroed draws would void the participation cap) and tells nobody who was drawn. Round 0 is a
-release before round 1, such as a vote: the plan's epsilon holds its cost beside that of the rounds, so it has a charge
-of its own and takes none from them.
+release before round 1, such as a vote, and round -r the clients' measurement after round r: the plan's epsilon holds
+their cost beside that of the rounds, so they have charges of their own and take none from them.
 
 A process killed while writing leaves a torn last line: no newline, or nothing that reads as JSON. Its `charge` never
 returned, so nothing was opened. In simulation the line is dropped, because the resumed round repeats the same noise
@@ -58,7 +58,7 @@ class Ledger:
         self.path = path
         self._digest = digest
         self._limit = limit
-        self._before = before  # charges that round 0 may take
+        self._before = before  # charges that releases beside the rounds may take
         self._deployment = deployment
         self._step = step
         self._rounds: list[int] = []
@@ -121,8 +121,8 @@ class Ledger:
 
     def affords(self, round_: int) -> bool:
         """Say whether `charge(round_)` would be granted: ask before sampling, and end the run cleanly if not."""
-        if round_ == 0:  # a torn line may have been this charge
-            return self._repeats(round_) or self._rounds.count(0) + self._torn < self._before
+        if round_ <= 0:  # a torn line may have been this charge
+            return self._repeats(round_) or self._beside + self._torn < self._before
         return self._repeats(round_) or self.left > 0
 
     def charge(self, round_: int) -> None:
@@ -134,7 +134,7 @@ class Ledger:
         if self._repeats(round_):
             return
         if not self.affords(round_):
-            spent, limit = (self.spent, self._limit) if round_ else (self._rounds.count(0) + self._torn, self._before)
+            spent, limit = (self.spent, self._limit) if round_ > 0 else (self._beside + self._torn, self._before)
             raise PrivacyError(
                 f"round {round_} would exceed the budget: {spent} of {limit} are spent in {self.path.name}"
             )
@@ -190,6 +190,11 @@ class Ledger:
                 f"the checkpoint is at round {round_}, but {self.path.name} has charged rounds up to {highest}; "
                 "restore the ledger that belongs to it"
             )
+
+    @property
+    def _beside(self) -> int:
+        """Count the charges of releases beside the rounds: a vote is round 0, the measurement after round r is -r."""
+        return sum(round_ <= 0 for round_ in self._rounds)
 
     def _repeats(self, round_: int) -> bool:
         return not self._deployment and round_ in self._rounds

@@ -64,6 +64,18 @@ def test_a_stream_outlives_the_object_that_made_it() -> None:
     assert {int(rng.integers(2**64, dtype=np.uint64)) for rng in many} == {words(KEY, 1)[0]}
 
 
+def test_children_are_streams_of_their_own_and_take_nothing_from_their_parent() -> None:
+    """Torch's own modules train with a child of a client's generator."""
+    rng = generator(KEY)
+    one, two = rng.spawn(2)
+    (three,) = rng.spawn(1)
+    drawn = [int(each.integers(2**64, dtype=np.uint64)) for each in (rng, one, two, three)]
+
+    assert drawn[:2] == [words(KEY, 1)[0], words(hkdf(KEY, b"spawned", "0"), 1)[0]]
+    assert drawn[3] == words(hkdf(KEY, b"spawned", "2"), 1)[0]
+    assert len(set(drawn)) == 4
+
+
 @pytest.mark.parametrize("size", [0, 16, 31, 33])
 def test_a_key_of_another_size_is_refused(size: int) -> None:
     with pytest.raises(InputError, match=f"a cipher key must have 32 bytes, got {size}"):

@@ -64,8 +64,15 @@ class CipherGenerator:
         # numpy passes a state, here the null pointer: `next` takes it for the default of a stream that has no end.
         word, double = partial(next, words), partial(next, doubles)
         self._bitgen = _Bitgen(None, _Next64(word), _Next32(word), _NextDouble(double), _Next64(word))
+        self._key, self._children = key, 0
         self.lock = Lock()
         self.capsule = _new_capsule(ctypes.byref(self._bitgen), _CAPSULE, None)
+
+    def spawn(self, n_children: int) -> list[CipherGenerator]:
+        """Return bits of other streams, as `Generator.spawn` asks for; each call goes on where the last one stopped."""
+        first, self._children = self._children, self._children + n_children
+        numbers = range(first, self._children)
+        return [CipherGenerator(derive(self._key, salt=b"spawned", info=b"%d" % number)) for number in numbers]
 
     def __reduce__(self) -> NoReturn:
         raise PrivacyError("a stream of secret random numbers is never copied, written or sent")

@@ -179,6 +179,41 @@ def test_a_lost_connection_of_the_server_loses_no_answer() -> None:
     assert sorted(reply.sizes) == [0, 1, 2, 3]
 
 
+def test_a_node_that_says_hello_again_is_asked_again() -> None:
+    experiment = small()
+    lost = threading.Event()
+
+    def swallow(topic: str, message: bytes) -> list[tuple[str, bytes]]:
+        if topic.endswith("to/3") and message[4] == Kind.ASK and not lost.is_set():
+            lost.set()
+            return []
+        return [(topic, message)]
+
+    with wired(experiment, meddle=swallow) as held, asking(held, experiment) as request:
+        again = threading.Thread(target=lambda: (lost.wait(), held.ears[3].connected(2)))
+        again.start()
+        reply = held.engine.send(request)
+        again.join()
+
+    assert sorted(reply.sizes) == [0, 1, 2, 3]
+
+
+def test_the_last_will_of_an_old_connection_changes_nothing() -> None:
+    experiment = small()
+    with wired(experiment) as held:
+        until(lambda: held.engine.status.there == 4)
+        will = held.carriers[3].will
+        assert will is not None
+        held.ears[3].connected(2)  # the node is back before the broker noticed that it was gone
+        until(lambda: held.engine._nodes[3].connection == 2)
+        held.loop.publish(*will)
+        held.kill(2)
+        until(lambda: held.engine.status.there == 3)
+        there = held.engine._nodes[3].there
+
+    assert there
+
+
 def test_garbage_and_messages_of_others_are_dropped() -> None:
     experiment = small()
     topic = topic_from(roster_of(4).federation, 1)

@@ -25,6 +25,7 @@ from tests.mutants import (
     secagg,
     threats,
     tuning,
+    wire,
 )
 
 __all__ = ["MUTANTS"]
@@ -48,4 +49,5 @@ MUTANTS = (
     *secagg.MUTANTS,
     *threats.MUTANTS,
     *tuning.MUTANTS,
+    *wire.MUTANTS,
 )

@@ -179,14 +179,9 @@ class MqttEngine:
             log.debug("dropped: %s", error)
 
     def connected(self, connection: int) -> None:
-        """Ask who is there; after a loss, also ask again who has not answered: answers may have been lost with it."""
+        """Ask who is there: every node says hello, and whoever owes an answer, which may be lost, is asked again."""
         for number in self._nodes:
             self._post(Envelope(Kind.HELLO, SERVER, number, b"", self.place.run, attempt=self.place.attempt))
-        with self._lock:
-            pending = self._pending
-            again = sorted(pending.waiting) if pending is not None and connection > 1 else []
-        for number in again:
-            self._ask_again(number)
 
     def lost(self, reason: str) -> None:
         """Say that the broker cannot be reached; the connection is being made anew."""

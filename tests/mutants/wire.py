@@ -1,0 +1,185 @@
+"""Mutants of what goes between server and nodes: one speaks for another, says it twice, or gives more than agreed."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import of
+
+__all__ = ["MUTANTS"]
+
+ENVELOPE = "tests/federation/mqtt/test_envelope.py"
+ENGINE = "tests/engines/test_mqtt_engine.py"
+NODE = "tests/deployment/test_node.py"
+TRANSPORT = "tests/deployment/test_transport.py"
+OWN = "tests/deployment/test_own_data.py"
+_EVERYBODY = "for number in self._nodes:\n            self._post(Envelope(Kind.HELLO"
+
+MUTANTS = (
+    of(
+        "message-not-verified",
+        "the broker writes what it likes in anybody's name",
+        (
+            "federation/mqtt/envelope.py",
+            "if not verify(key, message[-_SIGNATURE:], _signed(header, payload)):",
+            "if False:",
+        ),
+        tests=ENVELOPE,
+    ),
+    of(
+        "message-payload-not-signed",
+        "the broker puts another payload under a header that was signed",
+        ("federation/mqtt/envelope.py", "return DOMAIN + header + hashlib.sha256(payload).digest()", "return header"),
+        tests=ENVELOPE,
+    ),
+    of(
+        "message-for-anybody",
+        "the broker hands one node what was meant for another",
+        ("federation/mqtt/envelope.py", "if addressed != receiver:", "if False:"),
+        tests=ENVELOPE,
+    ),
+    of(
+        "message-of-any-size",
+        "whoever sends a gigabyte fills the memory of the other side",
+        ("federation/mqtt/envelope.py", "if len(message) > OVERHEAD + most:", "if False:"),
+        tests=ENVELOPE,
+    ),
+    of(
+        "answer-of-any-round",
+        "an answer to an old request is taken for one to this",
+        (
+            "federation/mqtt/engine.py",
+            "if not fits or answer.sender not in pending.waiting:",
+            "if answer.sender not in pending.waiting:",
+        ),
+        tests=ENGINE,
+    ),
+    of(
+        "answer-taken-twice",
+        "a message that comes twice is summed twice",
+        ("federation/mqtt/engine.py", "if not fits or answer.sender not in pending.waiting:", "if not fits:"),
+        tests=ENGINE,
+    ),
+    of(
+        "answer-over-anothers-topic",
+        "the broker's access list no longer says who spoke",
+        ("federation/mqtt/engine.py", "if topic != topic_from(self.place.federation, envelope.sender):", "if False:"),
+        tests=ENGINE,
+    ),
+    of(
+        "no-second-ask",
+        "an answer that was lost with the connection is lost for good",
+        ("federation/mqtt/engine.py", _EVERYBODY, _EVERYBODY.replace("self._nodes", "()")),
+        tests=ENGINE,
+    ),
+    of(
+        "no-ask-after-hello",
+        "a node that was cut off is out of the round",
+        ("federation/mqtt/engine.py", "        self._ask_again(number)\n        self._answers.put(None)", ""),
+        tests=ENGINE,
+    ),
+    of(
+        "old-will-counts",
+        "the last will of an old connection drops a node that is back",
+        (
+            "federation/mqtt/engine.py",
+            "if (gone.life, gone.connection) != (node.life, node.connection):",
+            "if gone.life != node.life:",
+        ),
+        tests=ENGINE,
+    ),
+    of(
+        "any-experiment-joins",
+        "nodes that play something else are welcome",
+        (
+            "federation/mqtt/engine.py",
+            "if (difference := self.place.facts.difference(hello.facts)) is not None:",
+            "if (difference := None) is not None:",
+        ),
+        tests=ENGINE,
+    ),
+    of(
+        "node-believes-the-welcome",
+        "a server with another experiment is followed",
+        (
+            "deployment/node.py",
+            "if (difference := self.member.facts.difference(welcome.facts)) is not None:",
+            "if (difference := None) is not None:",
+        ),
+        tests=NODE,
+    ),
+    of(
+        "node-answers-twice",
+        "two different requests of one phase are both answered",
+        ("deployment/node.py", "elif stored.asked != asked:", "elif False:"),
+        tests=NODE,
+    ),
+    of(
+        "node-forgets-its-answers",
+        "a repeated request is computed anew",
+        ("deployment/node.py", "stored = self._answers.get(came.phase)", "stored = None"),
+        tests=NODE,
+    ),
+    of(
+        "node-charges-nothing",
+        "epsilon_server has no cap that the node enforces",
+        ("deployment/node.py", "self._book.charge(came.round)", "pass"),
+        tests=NODE,
+    ),
+    of(
+        "node-never-stops",
+        "a node without budget trains on",
+        ("deployment/node.py", "if came.phase == CHARGED and not self._book.affords(came.round):", "if False:"),
+        tests=NODE,
+    ),
+    of(
+        "node-hears-old-lives",
+        "the broker replays what the server asked before it was started again",
+        ("deployment/node.py", "if came.attempt < self._attempt or came.round < self._round:", "if False:"),
+        tests=NODE,
+    ),
+    of(
+        "node-tells-why",
+        "an error message of a private node says something of its records",
+        (
+            "deployment/node.py",
+            "if self.member.private and not isinstance(error, PrivacyError | SecAggError):",
+            "if False:",
+        ),
+        tests=NODE,
+    ),
+    of(
+        "node-takes-any-set-up",
+        "a second set-up replaces the first in the middle of a run",
+        ("deployment/node.py", "if welcome.setup != self._setup:", "if False:"),
+        tests=NODE,
+    ),
+    of(
+        "node-ends-with-any-bye",
+        "a goodbye of another run stops a node",
+        ("deployment/node.py", "elif came.kind == Kind.BYE and came.run == self._run:", "elif came.kind == Kind.BYE:"),
+        tests=NODE,
+    ),
+    of(
+        "node-takes-any-seed",
+        "the server chooses what follows from the public seed",
+        ("deployment/member.py", "_check_seed(parts, setup)\n", "pass\n"),
+        tests=NODE,
+    ),
+    of(
+        "mark-in-memory",
+        "a node that was started again masks a round twice",
+        ("deployment/book.py", 'return RoundMark(self._folder / f"mark-{run.hex()}")', "return RoundMark()"),
+        tests=NODE,
+    ),
+    of(
+        "large-messages-are-read",
+        "a broker of 3.1.1 fills the memory of a node",
+        ("federation/mqtt/transport.py", "if bufsize > self.most:", "if False:"),
+        tests=TRANSPORT,
+    ),
+    of(
+        "records-of-any-shape",
+        "a node trains on what is not the run's",
+        ("deployment/own_data.py", "if found != shape.shape:", "if False:"),
+        tests=OWN,
+    ),
+)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sottovoce.core.errors import InputError, SottovoceError
 from sottovoce.core.streams import Seeds
@@ -23,6 +24,9 @@ from sottovoce.federation.mqtt.carrier import Address, Carrier, Listener, TlsFil
 from sottovoce.federation.mqtt.engine import MqttEngine, Place, Status
 from sottovoce.federation.mqtt.envelope import topic_from
 from sottovoce.federation.secure import Registry
+
+if TYPE_CHECKING:
+    from sottovoce.federation.mqtt.transport import Transport
 
 __all__ = ["KEEP_ALIVE", "Around", "serve"]
 
@@ -57,10 +61,11 @@ def serve(
     if identity.id is not None:
         raise InputError(f"{keys} holds the keys of node {identity.id}; the server needs its own, in FED/server")
     roster = identity.read_roster()
+    spoken = None if resume else _reach(address, identity, roster)  # before anything is written
 
     @contextmanager
     def connect(parts: Parts, run_id: bytes) -> Iterator[Engine]:
-        with _engine(parts, run_id, address, identity, roster, min_nodes, check) as engine:
+        with _engine(parts, run_id, address, identity, roster, min_nodes, check, spoken) as engine:
             watch(engine.status)
             yield around(engine)
 
@@ -83,6 +88,7 @@ def _engine(
     roster: Roster,
     min_nodes: int | None,
     check: Callable[[], None],
+    spoken: str | None,
 ) -> Iterator[MqttEngine]:
     """Connect, and say goodbye: that the run is done, or that the server may come back."""
     table, most = parts.experiment.engine, largest_message(parts)
@@ -98,20 +104,9 @@ def _engine(
         min_nodes=min(len(roster.entries), table.min_nodes if min_nodes is None else min_nodes),
         most=most,
     )
-    files = TlsFiles(identity.certificate, identity.private_key, identity.ca)
 
     def carrier(listener: Listener) -> Carrier:
-        from sottovoce.federation.mqtt.transport import Transport
-
-        return Transport(
-            address,
-            listener,
-            name=f"sottovoce-{roster.federation}-server",
-            topic=topic_from(roster.federation, "+"),
-            credentials=files,
-            most=most,
-            keep_alive=KEEP_ALIVE,
-        )
+        return _transport(address, identity, roster, listener, most, spoken)
 
     with MqttEngine(place, carrier, check) as engine:
         try:
@@ -121,6 +116,46 @@ def _engine(
             engine.say_bye(words if parts.experiment.privacy is None else "it was interrupted", done=False)
             raise
         engine.say_bye("the run is done", done=True)
+
+
+def _transport(
+    address: Address, identity: Identity, roster: Roster, listener: Listener, most: int, spoken: str | None
+) -> Transport:
+    from sottovoce.federation.mqtt.transport import Transport
+
+    return Transport(
+        address,
+        listener,
+        name=f"sottovoce-{roster.federation}-server",
+        topic=topic_from(roster.federation, "+"),
+        credentials=TlsFiles(identity.certificate, identity.private_key, identity.ca),
+        most=most,
+        keep_alive=KEEP_ALIVE,
+        version=spoken,
+    )
+
+
+class _Deaf:
+    """A listener that wants to know whether there is a broker, and nothing else."""
+
+    def heard(self, topic: str, message: bytes) -> None:
+        """Do nothing."""
+
+    def connected(self, connection: int) -> None:
+        """Do nothing."""
+
+    def lost(self, reason: str) -> None:
+        """Do nothing."""
+
+    def last_will(self, connection: int) -> tuple[str, bytes] | None:
+        """Return nothing."""
+        return None
+
+
+def _reach(address: Address, identity: Identity, roster: Roster) -> str:
+    """Return what the broker speaks, or raise why it cannot be reached."""
+    with _transport(address, identity, roster, _Deaf(), 1 << 20, None) as transport:
+        return transport.version
 
 
 def _address(broker: str | None) -> Address:

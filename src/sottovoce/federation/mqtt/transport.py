@@ -89,6 +89,7 @@ class Transport:
         credentials: TlsFiles | None,
         most: int,
         keep_alive: int = 60,
+        version: str | None = None,
     ) -> None:
         if address.tls and credentials is None:
             raise InputError(f"broker {address} is spoken to over TLS, which needs a certificate; give --keys")
@@ -108,7 +109,8 @@ class Transport:
         self._payload = [0, 0]
         self._wire = [0, 0]  # of sockets that are closed
         self._closing = False
-        self._client = self._make(MQTTProtocolVersion.MQTTv5)
+        self._fallback = version is None  # None: not known yet what the broker speaks
+        self._client = self._make(MQTTProtocolVersion.MQTTv311 if version == "3.1.1" else MQTTProtocolVersion.MQTTv5)
 
     def __enter__(self) -> Self:
         self.connect()
@@ -121,7 +123,7 @@ class Transport:
         """Connect for the first time, or raise one sentence; from then on a lost connection is made anew."""
         if (reason := self._try()) is None:
             return
-        if not self._final(self._client.trouble):
+        if self._fallback and not self._final(self._client.trouble):
             self._abandon()
             self._client = self._make(MQTTProtocolVersion.MQTTv311)
             reason = self._try()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sottovoce.core.errors import PrivacyError, RunError
+from sottovoce.core.errors import InputError, PrivacyError, RunError
 from sottovoce.core.streams import Secrets
 from sottovoce.deployment.book import Book
 from sottovoce.deployment.node import Node
@@ -246,12 +246,19 @@ def test_another_run_of_the_same_experiment_has_no_budget_of_its_own(tmp_path: P
 
 
 def test_a_node_that_was_started_again_masks_no_round_twice(tmp_path: Path) -> None:
-    books = {1: Book(tmp_path, None)}
-    table(SECURE, books).play(range(1, 3))
+    with Book(tmp_path, None) as book:
+        table(SECURE, {1: book}).play(range(1, 3))
 
-    totals = table(SECURE, books).play(range(2, 3))
+    with Book(tmp_path, None) as book:
+        totals = table(SECURE, {1: book}).play(range(2, 3))
 
     assert "round 2 is refused: round 2 was masked" in totals[0].failures[1]
+
+
+def test_a_node_runs_once(tmp_path: Path) -> None:
+    with Book(tmp_path, None), pytest.raises(InputError, match="this node runs already"):
+        Book(tmp_path, None)
+    Book(tmp_path, None).close()
 
 
 def test_what_a_private_node_says_of_itself_tells_nothing_of_its_records(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from sottovoce.experiment.run import run
 from sottovoce.federation.around import Around
 from sottovoce.federation.engine import Engine, Reply, Request
 from sottovoce.federation.mqtt.engine import MqttEngine
+from sottovoce.privacy.ledger import verify
 from tests.deployment.wired import until
 
 needs_mosquitto = pytest.mark.skipif(mosquitto() is None, reason="mosquitto is not installed")
@@ -166,7 +167,7 @@ def test_a_stopped_server_leaves_nothing_behind_and_goes_on(tmp_path: Path) -> N
     command = [sys.executable, "-m", "sottovoce", "serve", str(file), "--local", "3", "--out", str(out)]
     command += ["--simulate-randomness", "--set", "experiment.evaluate_every=400"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-    until(lambda: (out / "rounds.jsonl").exists() and len((out / "rounds.jsonl").read_text()) > 1000, 60.0)
+    until(lambda: _rounds(out) >= 5, 60.0)
     started = _children(process.pid)
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=60)
@@ -175,6 +176,47 @@ def test_a_stopped_server_leaves_nothing_behind_and_goes_on(tmp_path: Path) -> N
     assert "go on with: sottovoce serve" in said and "--resume" in said
     assert len(started) >= 4 and not any(_alive(child) for child in started)
     assert not list(tmp_path.glob(".run.trial-*"))
+
+
+@needs_mosquitto
+def test_a_server_that_was_killed_goes_on_with_the_nodes_that_waited(tmp_path: Path) -> None:
+    told = tables(
+        clients=3,
+        rounds=12,
+        aggregation={"secure": "real"},
+        privacy={"noise_multiplier": 3.0, "delta": 1e-2, "clip_norm": 0.5},
+    )
+    out = tmp_path / "run"
+    with trial(parse(told), 3, out, simulated=False, kind="mosquitto") as made:
+        command = [sys.executable, "-m", "sottovoce", "serve", str(made.folder / "experiment.toml"), "--out", str(out)]
+        command += ["--keys", str(made.keys), "--set", f"engine.broker={made.broker.url}", "--json"]
+        first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        until(lambda: _rounds(out) >= 3, 60.0)
+        first.kill()
+        first.wait()
+        again = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=100, check=False)
+        for process in made.nodes:
+            assert process.wait(20) == 0
+        states = list((made.folder / "fed" / "nodes").glob("*/state/*"))
+        charged = [verify(state / "ledger.jsonl") for state in states]
+        secret = [(made.folder / "fed" / "nodes" / f"node{number}" / "signing.key").read_text() for number in range(3)]
+        written = [file.read_bytes() for state in states for file in state.iterdir()]
+        written += [log.read_bytes() for log in made.folder.glob("*.log")]
+        modes = {file.stat().st_mode & 0o077 for file in made.folder.glob("*.npz")}
+
+    assert again.returncode == 0, again.stderr
+    records = [json.loads(line) for line in (out / "rounds.jsonl").read_text().splitlines()]
+    assert [record["round"] for record in records] == list(range(1, 13))
+    assert len(charged) == 3 and all(verdict.problem is None for verdict in charged)
+    assert all(len(set(verdict.charged)) == len(verdict.charged) <= 12 for verdict in charged)
+    assert verify(out / "ledger.jsonl").problem is None
+    assert not any(key.strip().encode() in text for key in secret for text in written)
+    assert modes == {0}
+
+
+def _rounds(out: Path) -> int:
+    path = out / "rounds.jsonl"
+    return len(path.read_text().splitlines()) if path.exists() else 0
 
 
 def _children(parent: int) -> list[int]:

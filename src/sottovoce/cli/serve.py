@@ -57,7 +57,7 @@ def serve(
         nonlocal rounds
         rounds = int(record["round"])
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # stop as by Ctrl-C
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # stop as by Ctrl-C
     try:
         _serve(
             file, changes, out, keys, local, resume=resume, quiet=quiet, as_json=as_json, simulate=simulate, count=count
@@ -69,6 +69,8 @@ def serve(
         when = f"after round {rounds}" if rounds else "before the first round was done"
         note(f"interrupted {when}; go on with: {again}")
         raise typer.Exit(RunError.exit_code) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _serve(

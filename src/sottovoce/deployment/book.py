@@ -8,9 +8,11 @@ state/<16 digits of the experiment's digest>/
 
 from __future__ import annotations
 
+import fcntl
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
+from sottovoce.core.errors import InputError
 from sottovoce.deployment.durable import replace_file
 from sottovoce.privacy import Ledger, PrivacyPlan
 from sottovoce.secagg import RoundMark
@@ -28,8 +30,10 @@ class Book:
     def __init__(self, folder: Path | None, plan: PrivacyPlan | None) -> None:
         self._folder = folder
         self._ledger: Ledger | None = None
+        self._lock: IO[str] | None = None
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lock = _locked(folder)
             if plan is not None:
                 self._ledger = Ledger.of_client(folder / "ledger.jsonl", plan)
 
@@ -37,8 +41,14 @@ class Book:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the folder."""
         if self._ledger is not None:
             self._ledger.close()
+        if self._lock is not None:
+            self._lock.close()
 
     @property
     def last_run(self) -> str | None:
@@ -66,3 +76,14 @@ class Book:
         """Charge a round; on return it is on disk."""
         if self._ledger is not None:
             self._ledger.charge(round_)
+
+
+def _locked(folder: Path) -> IO[str]:
+    """Hold a folder for one process: two nodes of one name would push each other out at the broker for ever."""
+    file = (folder / "lock").open("a")
+    try:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise InputError(f"{folder} is in use by another process: this node runs already") from None
+    return file

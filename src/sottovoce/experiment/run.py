@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from sottovoce.core.errors import InputError
 from sottovoce.core.vectors import Vector
 from sottovoce.experiment.client_accuracy import client_accuracy, clients_note
 from sottovoce.experiment.config import Experiment
@@ -86,6 +87,11 @@ def run(
     told = Callbacks(callbacks, private=experiment.privacy is not None)
     if deployed is not None:
         return _run_deployed(experiment, path, deployed, observe, told)
+    if experiment.engine.name == "mqtt":
+        raise InputError(
+            '[engine] name = "mqtt" is played by nodes, which sottovoce run has none of; use sottovoce serve, or --set '
+            "engine.name=local without the keys of mqtt to simulate it"
+        )
     if resume and (path / "config.toml").exists():
         with RunFolder.reopen(path, experiment, given.names) as folder:
             if folder.finished is not None:

@@ -119,6 +119,29 @@ def asking(held: Wired, experiment: Experiment) -> Iterator[Request]:
     yield next(server_round(ready.server, ready.server.init(parts.start), 1))
 
 
+def alter(topic: str, message: bytes) -> list[tuple[str, bytes]]:
+    return [(topic, message[:-70] + bytes([message[-70] ^ 1]) + message[-69:])]
+
+
+def misroute(topic: str, message: bytes) -> list[tuple[str, bytes]]:
+    return [(topic[:-1] + "2", message)]
+
+
+@pytest.mark.parametrize("meddle", [alter, misroute, lambda topic, message: []], ids=["alters", "misroutes", "drops"])
+def test_a_lying_broker_can_do_no_more_than_keep_a_node_away(meddle: Any) -> None:
+    experiment = small(**SECURE)
+
+    def lie(topic: str, message: bytes) -> list[tuple[str, bytes]]:
+        return meddle(topic, message) if topic.endswith("/1") else [(topic, message)]
+
+    with wired(experiment, meddle=lie, min_nodes=3, phase_timeout=3.0) as held:
+        ours = played(held, experiment, rounds=1)
+        there = held.engine.status.there
+
+    assert there == 3
+    assert same(ours, play(few(clients=4, **SECURE, devices={"leave": [[1, 1, "advertise"]]}), rounds=1))
+
+
 def test_messages_that_come_twice_and_in_another_order_change_nothing() -> None:
     experiment = small(**SECURE)
     waiting: list[tuple[str, bytes]] = []

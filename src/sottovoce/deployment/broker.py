@@ -20,6 +20,7 @@ from typing import IO, Any, Final, Literal, Self, final
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.deployment.acl import from_node, mosquitto_conf, to_node
 from sottovoce.deployment.certificates import covers
+from sottovoce.deployment.children import die_with_parent
 from sottovoce.deployment.durable import replace_file
 from sottovoce.deployment.identity import node_user
 from sottovoce.deployment.register import read_register
@@ -99,6 +100,7 @@ class Broker:
             stdout=self._file,
             stderr=self._file,
             start_new_session=True,  # Ctrl-C is for the program that uses it, which then stops it in order
+            preexec_fn=die_with_parent,
         )
         try:
             self._wait()

@@ -23,6 +23,7 @@ import numpy as np
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.deployment.broker import Broker
 from sottovoce.deployment.broker import Kind as BrokerKind
+from sottovoce.deployment.children import die_with_parent
 from sottovoce.deployment.durable import PRIVATE, write_new
 from sottovoce.deployment.keys import add_nodes, init_federation, sign_roster
 from sottovoce.experiment.config import Experiment, parse, to_toml
@@ -62,6 +63,7 @@ class Trial:
                 stderr=log,
                 env=_environment(),
                 start_new_session=True,  # Ctrl-C is for us; we tell them
+                preexec_fn=die_with_parent,
             )
         self.nodes[number:] = [process, *self.nodes[number + 1 :]]
 

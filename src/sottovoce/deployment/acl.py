@@ -137,4 +137,4 @@ authorization {{
 
 
 def _rule(user: str, action: str, topic: str) -> str:
-    return f'{{allow, {{username, "{user}"}}, {action}, ["{topic}"]}}.'
+    return f'{{allow, {{user, "{user}"}}, {action}, ["{topic}"]}}.'

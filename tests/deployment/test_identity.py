@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pickle
 import shutil
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
+from typing import Self
 
 import pytest
 
 from sottovoce.core.errors import InputError
+from sottovoce.deployment import identity
 from sottovoce.deployment.certificates import certificate_pem
 from sottovoce.deployment.identity import Identity, user_id
 from sottovoce.deployment.keys import _authority, _key, init_federation, renew, sign_roster
@@ -84,6 +86,29 @@ def test_an_expired_certificate_is_refused_and_says_since_when(fed: Path) -> Non
 
     with pytest.raises(InputError, match=f"expired on {ended:%Y-%m-%d}; ask for a new one"):
         Identity.read(fed / "nodes" / "oslo")
+
+
+def test_a_certificate_that_ends_soon_is_told(fed: Path, caplog: pytest.LogCaptureFixture) -> None:
+    node = read_register(fed).named("oslo")
+    soon = _authority(fed).client("node-1", "oslo", _key(node.certificate), datetime.now(UTC) + timedelta(days=5.5))
+    (fed / "nodes" / "oslo" / "cert.pem").write_bytes(certificate_pem(soon))
+
+    Identity.read(fed / "nodes" / "oslo")
+    Identity.read(fed / "server")
+
+    assert [record.getMessage().partition(" expires in ")[2][:6] for record in caplog.records] == ["5 days"]
+
+
+def test_a_machine_whose_clock_is_behind_is_told_to_set_it(fed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Early(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            return cls(1970, 1, 1, tzinfo=tz)
+
+    monkeypatch.setattr(identity, "datetime", Early)
+
+    with pytest.raises(InputError, match="this machine's clock says 1970-01-01 00:00; set it"):
+        Identity.read(fed / "server")
 
 
 def test_a_roster_that_is_older_than_the_certificate_is_refused(fed: Path) -> None:

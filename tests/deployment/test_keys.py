@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,15 @@ def test_the_certificates_before_a_renewal_are_revoked_with_their_node(fed: Path
     sign_roster(fed, ["oslo"])
 
     assert {first, second} <= revoked(fed)
+
+
+def test_commands_at_the_same_time_give_everybody_an_id_of_its_own(fed: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        added = list(pool.map(lambda name: add_nodes(fed, [name])[0], ["a", "b", "c", "d"]))
+
+    assert sorted(node.id for node in added) == [3, 4, 5, 6]
+    assert [entry.name for entry in sign_roster(fed).roster.entries[:3]] == ["lyon", "oslo", "turin"]
+    assert all(Identity.read(fed / "nodes" / node.name).read_roster() for node in added)
 
 
 def test_a_name_and_an_id_are_free_after_revocation(fed: Path) -> None:

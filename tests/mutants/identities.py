@@ -79,6 +79,12 @@ MUTANTS = (
         tests=IDENTITY,
     ),
     of(
+        "keys-at-the-same-time",
+        "two nodes get one id, and one of them is lost",
+        ("deployment/register.py", "fcntl.flock(file.fileno(), fcntl.LOCK_EX)", "pass"),
+        tests=f"{KEYS}::test_commands_at_the_same_time_give_everybody_an_id_of_its_own",
+    ),
+    of(
         "request-not-signed",
         "somebody between node and root changes the node's key",
         ("deployment/request.py", "if not verify(key, signature, signed):", "if False:"),

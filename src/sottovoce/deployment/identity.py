@@ -9,9 +9,10 @@ root.fingerprint     the pinned fingerprint of the key that signs rosters
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, NoReturn, final
 
@@ -28,7 +29,10 @@ from sottovoce.secagg.primitives import KEY, verifying_key
 
 __all__ = ["Identity", "node_user", "read_signing_key", "user_id"]
 
+_SOON: Final = timedelta(days=14)
 _USER: Final = re.compile(r"node-(0|[1-9][0-9]{0,9})")
+
+log = logging.getLogger(__name__)
 
 
 def node_user(id_: int) -> str:
@@ -93,11 +97,7 @@ class Identity:
             certificate.verify_directly_issued_by(authority)
         except (ValueError, TypeError, InvalidSignature):
             raise InputError(f"{own} was not signed by {ca}; take both from the same federation") from None
-        if certificate.not_valid_after_utc < datetime.now(UTC):
-            raise InputError(
-                f"{own} expired on {certificate.not_valid_after_utc:%Y-%m-%d}; "
-                "ask for a new one: sottovoce keys node --renew"
-            )
+        _check_dates(own, certificate)
         try:
             id_ = user_id(_attribute(certificate, NameOID.COMMON_NAME))
         except InputError as error:
@@ -154,6 +154,18 @@ def _certificate(path: Path) -> x509.Certificate:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     except ValueError:
         raise InputError(f"{path} is no certificate in PEM") from None
+
+
+def _check_dates(path: Path, certificate: x509.Certificate) -> None:
+    now, starts, ends = datetime.now(UTC), certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if now < starts:  # boards without a battery wake up in 1970
+        raise InputError(
+            f"{path} holds from {starts:%Y-%m-%d %H:%M}, and this machine's clock says {now:%Y-%m-%d %H:%M}; set it"
+        )
+    if now > ends:
+        raise InputError(f"{path} expired on {ends:%Y-%m-%d}; ask for a new one: sottovoce keys node --renew")
+    if (left := ends - now) < _SOON:
+        log.warning("%s expires in %d days; ask for a new one: sottovoce keys node --renew", path, left.days)
 
 
 def _attribute(certificate: x509.Certificate, which: x509.ObjectIdentifier) -> str:

@@ -13,7 +13,6 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from sottovoce.core.errors import InputError
 from sottovoce.core.streams import Purpose, Streams
@@ -112,6 +111,8 @@ class Population:
         if self.drawn:
             sigmas = np.array([self._field(part, name)[kinds] for part, name in _SIGMAS])
             keys = [self.key(purpose) for purpose in (_UP, _DOWN, _SPEED)]
+            from scipy.special import ndtri  # 14 MB, which nodes need not hold
+
             rates *= np.exp(sigmas * ndtri(uniforms(keys, clients)))
         return Fleet(clients, kinds, *rates)
 

@@ -18,7 +18,6 @@ from functools import lru_cache
 from typing import Any, Final, Literal
 
 import numpy as np
-import scipy.fft
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import RunError, WireError
@@ -158,12 +157,16 @@ class Ballots:
 
 def rotate(values: Vector, signs: Signs) -> Vector:
     """Return D s u: random signs, then the orthonormal cosine transform; lengths and angles stay as they are."""
-    return np.asarray(scipy.fft.dct(values * expand(signs, values.size), type=2, norm="ortho"), np.float32)
+    from scipy.fft import dct  # 16 MB, which nodes of other runs need not hold
+
+    return np.asarray(dct(values * expand(signs, values.size), type=2, norm="ortho"), np.float32)
 
 
 def rotate_back(values: Vector, signs: Signs) -> Vector:
     """Undo `rotate`, up to rounding."""
-    turned = scipy.fft.idct(values, type=2, norm="ortho")
+    from scipy.fft import idct
+
+    turned = idct(values, type=2, norm="ortho")
     return np.asarray(turned * expand(signs, values.size), np.float32)
 
 

@@ -135,7 +135,7 @@ def test_a_key_is_registered_once(fed: Path, tmp_path: Path, monkeypatch: pytest
 def test_ids_stay_without_gaps_when_a_node_leaves(fed: Path) -> None:
     old = {name: certificate(fed / "nodes" / name / "cert.pem") for name in ("lyon", "oslo", "turin")}
     before = Roster.read(fed / "public" / "roster.json", Identity.read(fed / "server").pinned)
-    signed = sign_roster(fed, ["lyon"])
+    signed = sign_roster(fed, ["lyon", "LYON"])
     turin = Identity.read(fed / "nodes" / "turin")
 
     assert [(entry.id, entry.name) for entry in signed.roster.entries] == [(0, "turin"), (1, "oslo")]
@@ -287,7 +287,8 @@ def test_a_revocation_that_was_interrupted_is_finished_by_the_next_roster(
         (["node", "none", "lyon"], "none is no federation's folder; make one with: sottovoce keys init none"),
         (["node", "fed"], "give the names of the nodes"),
         (["node", "fed", "../x"], "a node's name has 1 to 32 letters"),
-        (["node", "fed", "server"], '"server" is the training server'),
+        (["node", "fed", "server"], '"server" is no node of a federation'),
+        (["node", "fed", "Broker"], '"Broker" is no node of a federation'),
         (["node", "fed", "x", "--request"], "--request takes the node's folder alone"),
         (["node", "fed", "--request", "--renew"], "exclude each other"),
         (["node", "fed", "--accept", "none.json"], "none.json cannot be read"),

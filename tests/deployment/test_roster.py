@@ -114,7 +114,7 @@ def test_another_key_cannot_sign_in_the_roots_name(path: Path) -> None:
         ({"nodes": nodes((0, "id", False))}, "id is a whole number"),
         ({"nodes": nodes((1, "name", "LAB-0"))}, "the name lab-0 twice"),
         ({"nodes": nodes((1, "name", "a\u001b[2J"))}, "letters, digits"),
-        ({"nodes": nodes((1, "name", "server"))}, "is the training server"),
+        ({"nodes": nodes((1, "name", "server"))}, "is no node of a federation"),
         ({"nodes": nodes((2, "key", entry(0).key.hex()))}, "the key [0-9a-f]+ twice"),
         ({"nodes": nodes((2, "fingerprint", entry(0).fingerprint))}, "the fingerprint [0-9a-f]+ twice"),
         ({"nodes": nodes((2, "key", verifying_key(SERVER).hex()))}, "lab-2 is the server's too"),

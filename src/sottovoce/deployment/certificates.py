@@ -14,7 +14,6 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.ec import generate_private_key as generate_ec
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -40,7 +39,7 @@ __all__ = [
 _AUTHORITY_DAYS: Final = 3650
 _EARLY: Final = timedelta(hours=1)  # a machine whose clock is behind can start at once
 _LABEL: Final = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)")
-LOCAL: Final = ("localhost", "127.0.0.1", "::1")
+_LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 
 
 @final
@@ -109,14 +108,6 @@ class Authority:
             entry = x509.RevokedCertificateBuilder().serial_number(each.serial).revocation_date(each.since - _EARLY)
             builder = builder.add_revoked_certificate(entry.build())
         return builder.sign(self.key, SHA256()).public_bytes(Encoding.PEM)
-
-    def issued(self, certificate: x509.Certificate) -> bool:
-        """Say whether this authority signed the certificate."""
-        try:
-            certificate.verify_directly_issued_by(self.certificate)
-        except (ValueError, TypeError, InvalidSignature):
-            return False
-        return True
 
     def _issue(
         self,
@@ -210,7 +201,7 @@ def covers(certificate: x509.Certificate, host: str) -> bool:
 
 
 def _addresses(host: str) -> tuple[x509.GeneralName, ...]:
-    return tuple(_address(each) for each in (LOCAL if host in LOCAL else (host,)))
+    return tuple(_address(each) for each in (_LOCAL if host in _LOCAL else (host,)))
 
 
 def _address(host: str) -> x509.GeneralName:

@@ -148,7 +148,7 @@ def sign_roster(folder: Path, revoke: Sequence[str] = ()) -> Signed:
         if verifying_key(root) != register.root:
             raise InputError(f"{folder / 'root.key'} is another federation's; restore the folder from a copy")
         before = {node.name: node.id for node in register.nodes}
-        gone = tuple(register.named(name).name for name in dict.fromkeys(revoke))
+        gone = tuple(dict.fromkeys(register.named(name).name for name in revoke))
         for name in gone:
             register = _without(register, register.named(name), authority)
         if not register.nodes:

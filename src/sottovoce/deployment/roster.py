@@ -51,8 +51,8 @@ def check_name(name: str) -> str:
             f"a node's name has 1 to 32 letters, digits, '-' or '_' and begins with a letter or digit, "
             f"got {value_words(name)}"
         )
-    if name.lower() == "server":
-        raise InputError('"server" is the training server; give the node another name')
+    if name.lower() in ("server", "broker"):
+        raise InputError(f'"{name}" is no node of a federation; give the node another name')
     return name
 
 

@@ -94,6 +94,11 @@ class Owners(Protocol):
         """Return the server's streams."""
         ...
 
+    @property
+    def helper(self) -> Named:
+        """Return the streams of the helper that counts ballots with the server."""
+        ...
+
     def client(self, client: int) -> Named:
         """Return one client's own streams."""
         ...
@@ -153,6 +158,11 @@ class Seeds:
         return self._owned("server")
 
     @property
+    def helper(self) -> Streams:
+        """Return the streams of the helper that counts ballots with the server."""
+        return self._owned("helper")
+
+    @property
     def world(self) -> Streams:
         """Return the streams of what happens to the parties: who owns which record, who drops out."""
         return self._owned("world")
@@ -208,6 +218,11 @@ class Secrets:
     def server(self) -> SecretStreams:
         """Return the server's streams."""
         return self._owned("server")
+
+    @property
+    def helper(self) -> SecretStreams:
+        """Return the streams of a helper that counts ballots, in the helper's own process."""
+        return self._owned("helper")
 
     def client(self, client: int) -> SecretStreams:
         """Return the streams of the client that this process acts for."""

@@ -31,8 +31,6 @@ def check_ballots(experiment: Experiment, scheme: Scheme) -> None:
         if form is not None:
             raise ValueError(f'[aggregation] ballot is for secure = "ballot" or "ideal-ballot", and it is "{secure}"')
         return
-    if secure == "ballot":
-        raise ValueError(f'{key} is not built yet; set it to "ideal-ballot"')
     if experiment.privacy is None:
         raise PrivacyError(f"{key} hides ballots in the noise of two aggregators, and this run has none; add [privacy]")
     if scheme.once or not (scheme.linear or scheme.form == "signs"):

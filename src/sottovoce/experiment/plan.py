@@ -7,6 +7,8 @@ charged.
 from __future__ import annotations
 
 import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +27,7 @@ from sottovoce.experiment.real_costs import real_cost
 from sottovoce.experiment.shapes import gather_shapes
 from sottovoce.experiment.signal import predicted_signal
 from sottovoce.federation.ballots.coding import Ballots
+from sottovoce.federation.ballots.counting import counting
 from sottovoce.federation.coding import Terms
 from sottovoce.federation.costs import Costs, costs_of
 from sottovoce.federation.engine import Engine, drive
@@ -87,7 +90,7 @@ def _told(experiment: Experiment, known: _Known) -> dict[str, Any]:
         **warm,
         "secure_overhead_up_bytes_per_client_round": None,
         "secure_expansion": None,
-        **(secure_cost(ready, costs.client.up, 1) if experiment.secure == "real" else {}),
+        **(secure_cost(ready, costs.client.up, 1) if experiment.secure in ("real", "ballot") else {}),
         "paper_cost_up_bytes_all_rounds": paper_up,
         "paper_cost_down_bytes_all_rounds": paper_down,
         **real_cost(ready),
@@ -151,9 +154,10 @@ def _promises(experiment: Experiment, plan: PrivacyPlan, *, measured: bool) -> d
 def _measure(parts: Parts, ready: Ready, engine: Engine) -> float:
     """Time a round of as many clients as are expected, after one to warm up; the model is thrown away."""
     ready.enrol(engine)
-    state = _practise(ready, engine, ready.server.init(parts.start), 1)
-    began = time.perf_counter()
-    _practise(ready, engine, state, 2)
+    with TemporaryDirectory() as folder, counting(ready.server.aggregator, Path(folder)):
+        state = _practise(ready, engine, ready.server.init(parts.start), 1)
+        began = time.perf_counter()
+        _practise(ready, engine, state, 2)
     return round(time.perf_counter() - began, 4)
 
 

@@ -19,6 +19,7 @@ from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.switches_table import smallest_session
 from sottovoce.experiment.tables import AggregationTable, PrivacyTable
 from sottovoce.federation.ballots.coding import Ballots
+from sottovoce.federation.ballots.real import simulated_terms
 from sottovoce.federation.coding import Clear, Coding, FloatGrid, Private, SignGrid
 from sottovoce.federation.cohort import Cohort
 from sottovoce.federation.evaluation import LENGTH, NORM, evaluations
@@ -29,6 +30,7 @@ from sottovoce.privacy.plan.request import PrivacyRequest
 from sottovoce.privacy.plan.vote import vote_plan
 from sottovoce.schemes import Scheme
 from sottovoce.secagg import Policy, check_threshold
+from sottovoce.secagg.ballots import BallotTerms
 from sottovoce.secagg.graph import choose
 
 __all__ = ["Protection", "everyone", "privacy_request", "protect", "threshold"]
@@ -74,6 +76,16 @@ class Protection:
     def _smallest_session(self) -> int:
         return smallest_session(self.parts.experiment.switches, self.parts.cohort.least)
 
+    def ballot_terms(self, plan: PrivacyPlan | None, setup: bytes) -> BallotTerms | None:
+        """Return the terms of a real count of ballots; None if there is none."""
+        if plan is None or self.parts.experiment.secure != "ballot":
+            return None
+        digest = hashlib.sha256(b"sottovoce ballots" + self._digest() + setup).digest()
+        return simulated_terms(plan, self.parts.seeds, digest)
+
+    def _digest(self) -> bytes:
+        return hashlib.sha256(json.dumps(self.parts.experiment.identity(), sort_keys=True).encode()).digest()
+
     def policy(self, bound: Scheme, plan: PrivacyPlan | None) -> Policy | None:
         """Return what every client of a secure run insists on; it follows from the configuration alone."""
         experiment = self.parts.experiment
@@ -81,7 +93,7 @@ class Protection:
             return None
         table = experiment.aggregation
         return Policy(
-            config_digest=hashlib.sha256(json.dumps(experiment.identity(), sort_keys=True).encode()).digest(),
+            config_digest=self._digest(),
             bits=self.coding(bound, plan).bits,
             length=bound.length if plan is None else plan.word_length,
             threshold=self.fewest(plan),

@@ -19,6 +19,7 @@ from sottovoce.experiment.protection import Protection, everyone
 from sottovoce.federation.aggregate import Aggregator, Direct
 from sottovoce.federation.ballots.coding import Ballots
 from sottovoce.federation.ballots.ideal import IdealCount
+from sottovoce.federation.ballots.real import RealCount
 from sottovoce.federation.client import setup_message
 from sottovoce.federation.coding import Clear, Coding
 from sottovoce.federation.engine import Engine, Enrolment, Evaluator, drive
@@ -247,7 +248,8 @@ def _put_together(
         guard=None if isinstance(bound, Vote) or bound.once else _guard(parts),
         goes_on=parts.threat is not None,
     )
-    return Ready(protection, bound, Enrolment(told, setup, coding, plan is not None, policy), server)
+    ballot = protection.ballot_terms(plan, setup)
+    return Ready(protection, bound, Enrolment(told, setup, coding, plan is not None, policy, ballot), server)
 
 
 def _guard(parts: Parts) -> EnergyGuard | None:
@@ -296,7 +298,9 @@ def _aggregator(
             raise InputError(f"{defence.name} cannot judge updates that the server does not see")
         return Robust(coding, protection.fewest(plan), defence, table.defence_attackers, cohort.expected, reference)
     if isinstance(coding, Ballots):
-        return IdealCount(coding)
+        count = protection.ballot_terms(plan, setup)
+        registry = Registry(protection.parts.seeds, cohort.clients)
+        return IdealCount(coding) if count is None else RealCount(coding, count, registry)
     if policy is None:
         return Direct(coding, protection.fewest(plan))
     seeds = protection.parts.seeds

@@ -38,7 +38,7 @@ from sottovoce.experiment.scoring import evaluate_model, given_up, no_patience_l
 from sottovoce.experiment.summary import selecting_metric, summarise
 from sottovoce.experiment.timing import check_memory, invite, make_timing
 from sottovoce.experiment.visible import UNMEASURED, VOID, Aborts, deployed_epsilon, seen, with_seen
-from sottovoce.federation.ballots import counting
+from sottovoce.federation.ballots.counting import counting
 from sottovoce.federation.costs import costs_of
 from sottovoce.federation.engine import Engine, Evaluator, drive
 from sottovoce.federation.evaluation import measure

@@ -84,7 +84,7 @@ def summarise(parts: Parts, ready: Ready, records: list[Record], costs: Costs, *
         summary["quantisation_error_at_most"] = ready.coding.step / 2 * parts.cohort.most / parts.cohort.expected
     if isinstance(ready.coding, Ballots):
         summary["ballot"] = ready.coding.form
-    if experiment.secure == "real":
+    if experiment.secure in ("real", "ballot"):
         up, senders = _measured(records)[0] if plan is None else (costs.client.up, 1)
         summary |= secure_cost(ready, up, senders)
     vote = ready.protection.vote_plan

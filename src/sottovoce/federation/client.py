@@ -25,6 +25,7 @@ from sottovoce.federation.secure import ANNOUNCING, downlink_hash, read_announce
 from sottovoce.models import Model, Shard, Trainer
 from sottovoce.schemes.base import Message, Scheme, State, Task
 from sottovoce.secagg import Entropy, KeyedEntropy, Policy, RoundMark, Session
+from sottovoce.secagg.ballots import BallotTerms, cast
 
 __all__ = [
     "TRAINING",
@@ -106,6 +107,7 @@ class Knowledge:
     private: bool  # the downlink ends with the round's terms
     mean_size: float | None  # the public mean of |D_k|; None: every client counts the same
     policy: Policy | None  # what the clients of a secure run insist on; None: nothing is masked
+    ballot: BallotTerms | None = None  # the terms of a count of ballots; None: there is none
 
     def opens(self, phase: str) -> bool:
         """Tell whether the request of a phase is an opening, for clients that keep to the policy.
@@ -123,7 +125,7 @@ class Knowledge:
         session, down = self._announced(round_, payload) if phase in ANNOUNCING else (None, payload)
         if session is not None and session.key_life == "session":
             return Heard(round_, session=session)
-        downlink = downlink_hash(down) if self.policy is not None else b""
+        downlink = b"" if self.policy is None and self.ballot is None else downlink_hash(down)
         down, terms = Terms.split(down) if self.private else (down, Terms(0, 0.0))
         return Heard(round_, self.scheme.receive(down, memory), terms, downlink, session)
 
@@ -215,10 +217,30 @@ class Client:
             words = knowledge.coding.words(message, terms, heard.round, self.number)
         else:
             words = forge(message, knowledge.coding, terms)
+        if phase == "train" and knowledge.ballot is not None:
+            return self._cast(knowledge.ballot, words, heard, state)
         if phase == "train":
             return knowledge.coding.pack(words), state
         sealed = self._session(state).mask(heard.round, payload, words, heard.downlink)
         return sealed, replace(state, participations=state.participations + 1)
+
+    def _cast(
+        self, terms: BallotTerms, words: NDArray[Any], heard: Heard, state: ClientState
+    ) -> tuple[bytes, ClientState]:
+        """Return a ballot under its pad, sealed and signed: once a round, and no more often than the run allows."""
+        terms.check_participation(state.participations)
+        state.mark.before_mask(heard.round)
+        own = self._own(heard.round)
+        message = cast(
+            terms,
+            heard.round,
+            self.number,
+            words.tobytes(),
+            downlink=heard.downlink,
+            signing_key=own.signing_key,
+            entropy=own.entropy,
+        )
+        return message, replace(state, participations=state.participations + 1)
 
     def go_on(self, phase: str, payload: bytes, state: ClientState) -> tuple[bytes, ClientState]:
         """Return the answer to a phase of a secure sum that needs no training."""
@@ -226,12 +248,16 @@ class Client:
             return self._session(state).go_on(phase, payload), state
         if state.heard is None or state.heard.session is None:
             raise RunError(f"client {self.number} was asked for keys without a session")
-        session, own = state.heard.session, self.credentials
-        if own is None:
-            entropy = KeyedEntropy(self.streams.key(Purpose.MASK, session.round))
-            own = Credentials(signing_key(self.streams), entropy)
+        session = state.heard.session
+        own = self._own(session.round)
         masking = begin_masking(session, self.number, own.signing_key, own.entropy, state.mark)
         return masking.advertise(), replace(state, masking=masking)
+
+    def _own(self, round_: int) -> Credentials:
+        """Return what a client signs and draws secrets with; a simulated one has them from its streams."""
+        if self.credentials is not None:
+            return self.credentials
+        return Credentials(signing_key(self.streams), KeyedEntropy(self.streams.key(Purpose.MASK, round_)))
 
     def _session(self, state: ClientState) -> Masking:
         if state.masking is None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from sottovoce.federation.aggregate import Aggregator, Direct
 from sottovoce.federation.ballots.ideal import IdealCount
+from sottovoce.federation.ballots.real import RealCount
 from sottovoce.federation.coding import Terms
 from sottovoce.federation.robust import Robust
 from sottovoce.federation.round import Server
@@ -80,7 +81,7 @@ def _costs(aggregator: Aggregator, expected: float, size: int, down: int) -> Cos
     if isinstance(aggregator, Secure):
         session = aggregator.session(1, cohort)
         return Costs(expected, round_sizes(session, down + len(announce(session, b""))))
-    if isinstance(aggregator, Direct | Robust | IdealCount):
+    if isinstance(aggregator, Direct | Robust | IdealCount | RealCount):
         return Costs(expected, {"train": Sizes(aggregator.coding.fold.payload_size, down)})
     raise TypeError(f"the costs of a {type(aggregator).__name__} are not known")
 

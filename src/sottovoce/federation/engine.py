@@ -21,6 +21,7 @@ from sottovoce.federation.coding import Coding
 from sottovoce.federation.sums import Fold
 from sottovoce.schemes.base import Scheme, State
 from sottovoce.secagg import Policy
+from sottovoce.secagg.ballots import BallotTerms
 
 __all__ = ["Engine", "Enrolment", "Evaluator", "Reply", "Request", "Sum", "Take", "drive"]
 
@@ -95,6 +96,7 @@ class Enrolment:
     coding: Coding
     private: bool = False  # the downlink ends with the round's terms
     policy: Policy | None = None  # what the clients of a secure run insist on
+    ballot: BallotTerms | None = None  # the terms of a count of ballots
     memory: State = field(default_factory=dict)  # what clients had kept, when a run resumes
     measures: bool = False  # of measurements, which go on beside the rounds with numbers of their own
 

@@ -96,7 +96,8 @@ class Host:
         if heard.task is not None:
             self._memory = heard.task.memory
         # Who is not asked forgets the last round too, and holds on to no model.
-        known = self.states.items() if self.knowledge.policy is not None else ()
+        keeps = self.knowledge.policy is not None or self.knowledge.ballot is not None
+        known = self.states.items() if keeps else ()
         self.states = {client: replace(state.hear(heard), heard=None) for client, state in known}
         for client in self._asked:
             self.states[client] = self.states.get(client, ClientState()).hear(heard)

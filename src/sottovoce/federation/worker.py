@@ -74,6 +74,7 @@ class Worker:
             private=told.private,
             mean_size=None if told.measures else self._plan.mean_size,
             policy=None if told.policy is None else told.policy.bind(told.setup),
+            ballot=told.ballot,
         )
         trainer = trainer_for(knowledge.scheme, self._plan.network.trained, self._trainer)
         if told.measures:

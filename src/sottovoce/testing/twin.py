@@ -11,6 +11,8 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
@@ -22,6 +24,7 @@ from sottovoce.experiment.parts import Parts, gather
 from sottovoce.experiment.protection import protect
 from sottovoce.experiment.ready import make_ready
 from sottovoce.federation.aggregate import Total
+from sottovoce.federation.ballots.counting import counting
 from sottovoce.federation.behaviour import Behaviour
 from sottovoce.federation.client import TRAINING, Client, ClientState
 from sottovoce.federation.engine import Engine, Enrolment, Evaluator, Reply, Request, drive
@@ -271,11 +274,12 @@ def _play(parts: Parts, inner: Playable, rounds: int) -> Played:
     server = ready.server.with_account(book)
     state = server.init(parts.start)
     models, totals = [state["params"]], []
-    for round_ in range(1, rounds + 1):
-        result = drive(engine, server_round(server, state, round_))
-        state = result.state
-        models.append(state["params"])
-        totals.append(result.total)
+    with TemporaryDirectory() as folder, counting(server.aggregator, Path(folder)):
+        for round_ in range(1, rounds + 1):
+            result = drive(engine, server_round(server, state, round_))
+            state = result.state
+            models.append(state["params"])
+            totals.append(result.total)
     return Played(models, totals, book.charged)
 
 

@@ -23,21 +23,21 @@ def test_the_prime_is_ffdhe3072_and_safe() -> None:
 
 def test_the_receiver_gets_the_keys_of_its_choices_and_no_other_and_all_of_it_once() -> None:
     choices = [number * number // 3 & 1 for number in range(128)]
-    sender = BaseSender(b"session", KeyedEntropy(bytes(32)))
+    sender = BaseSender(KeyedEntropy(bytes(32)))
     receiver = BaseReceiver(b"session", choices, KeyedEntropy(bytes([1]) * 32))
     offer, request = sender.offer(), receiver.request()
 
     with pytest.raises(SecAggError, match="no element"):
-        sender.keys(bytes(384) + request[384:])
+        sender.keys(b"session", bytes(384) + request[384:])
     with pytest.raises(SecAggError, match="take 98304 bytes"):
-        sender.keys(request[:-1])
-    pairs, got = sender.keys(request), receiver.keys(offer)
+        sender.keys(b"session", request[:-1])
+    pairs, got = sender.keys(b"session", request), receiver.keys(offer)
 
     for pair, choice, key in zip(pairs, choices, got, strict=True):
         assert key == pair[choice] != pair[1 - choice]
     assert len({key for pair in pairs for key in pair}) == 256
     with pytest.raises(SecAggError, match="made once"):
-        sender.keys(request)
+        sender.keys(b"session", request)
     with pytest.raises(SecAggError, match="made once"):
         receiver.keys(offer)
 

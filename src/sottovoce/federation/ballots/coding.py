@@ -21,23 +21,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import RunError, WireError
-from sottovoce.core.streams import Owners, Purpose, Streams
+from sottovoce.core.streams import Named, Owners, Purpose, Streams
 from sottovoce.core.vectors import Vector
 from sottovoce.federation.coding import Opened, Terms
 from sottovoce.federation.sums import Fold
 from sottovoce.privacy import PrivacyPlan, Randomness
 from sottovoce.schemes.base import Message
 from sottovoce.schemes.packed_signs import Signs, Tally, expand, pack_signs, packed_size
+from sottovoce.secagg.ballots import SEAL
 
-__all__ = ["SEAL", "BallotForm", "BallotSum", "Ballots", "rotate", "rotate_back"]
+__all__ = ["BallotForm", "BallotSum", "Ballots", "rotate", "rotate_back"]
 
 BallotForm = Literal["sign", "stochastic", "rotated"]
-SEAL: Final = 144  # bytes of a message beside its ballot: the sealed seed of its pad, and a signature
-
 _ROTATION: Final = 1  # paths of Purpose.BALLOT
 _COINS: Final = 2
-_LEADER_NOISE: Final = 3  # paths of Purpose.NOISE, beside the round's own
-_HELPER_NOISE: Final = 4
 
 
 @dataclass(frozen=True)
@@ -138,15 +135,14 @@ class Ballots:
 
     def leader_noise(self, round_: int) -> NDArray[np.int64]:
         """Return what the leader adds to the votes of a round."""
-        return self._noise(_LEADER_NOISE, round_)
+        return self._noise(self.seeds.server, round_)
 
     def helper_noise(self, round_: int) -> NDArray[np.int64]:
         """Return what the helper adds to the votes of a round."""
-        return self._noise(_HELPER_NOISE, round_)
+        return self._noise(self.seeds.helper, round_)
 
-    def _noise(self, who: int, round_: int) -> NDArray[np.int64]:
-        key = self.seeds.server.key(Purpose.NOISE, who, round_)
-        return self.plan.aggregator_noise(Randomness.simulated(key))
+    def _noise(self, owner: Named, round_: int) -> NDArray[np.int64]:
+        return self.plan.aggregator_noise(Randomness.simulated(owner.key(Purpose.NOISE, round_)))
 
     def _turned(self, message: Vector, round_: int) -> Vector:
         return rotate(message, self._rotation(round_)) if self.form == "rotated" else message

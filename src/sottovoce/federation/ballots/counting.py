@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sottovoce.federation.aggregate import Aggregator
 from sottovoce.federation.ballots.ideal import IdealCount
+from sottovoce.federation.ballots.real import RealCount
 
 __all__ = ["counting"]
 
@@ -15,7 +16,7 @@ __all__ = ["counting"]
 @contextmanager
 def counting(aggregator: Aggregator, folder: Path) -> Iterator[None]:
     """Let an aggregator that counts ballots keep the helper's account in a folder; others need nothing."""
-    if not isinstance(aggregator, IdealCount):
+    if not isinstance(aggregator, IdealCount | RealCount):
         yield
         return
     with aggregator.counting(folder):

@@ -23,8 +23,7 @@ TRANSFERS: Final = 128
 class BaseSender:
     """The side with two keys a transfer; used once."""
 
-    def __init__(self, session: bytes, entropy: Entropy) -> None:
-        self._session = session
+    def __init__(self, entropy: Entropy) -> None:
         self._secret = group.exponent(entropy)
         self._done = False
 
@@ -32,17 +31,20 @@ class BaseSender:
         """Return the public value g^a."""
         return group.pack(group.power(group.GENERATOR, self._secret))
 
-    def keys(self, request: bytes) -> list[tuple[bytes, bytes]]:
-        """Return both keys of every transfer, from what the receiver sent; the secret is forgotten."""
+    def keys(self, session: bytes, request: bytes) -> list[tuple[bytes, bytes]]:
+        """Return both keys of every transfer, from what the receiver sent; the secret is forgotten.
+
+        `session` is what the keys are bound to, the same on both sides and never used before.
+        """
         if self._done:
             raise SecAggError("the base transfers of a session are made once; begin a new session")
         pairs = _read(request)
         self._done = True
         offer, keys = self.offer(), []
         for index, (zero, one) in enumerate(pairs):
-            first = group.power(zero * _mask(self._session, index, 0, one) % group.PRIME, self._secret)
-            second = group.power(one * _mask(self._session, index, 1, zero) % group.PRIME, self._secret)
-            context = _context(self._session, index, offer, zero, one)
+            first = group.power(zero * _mask(session, index, 0, one) % group.PRIME, self._secret)
+            second = group.power(one * _mask(session, index, 1, zero) % group.PRIME, self._secret)
+            context = _context(session, index, offer, zero, one)
             keys.append((_key(first, context), _key(second, context)))
         self._secret = 0
         return keys

@@ -1,0 +1,12 @@
+"""Count secret ballots by two aggregators that do not collude; see docs/ballots.md.
+
+`message` is what a client sends, `leader` and `helper` are the two aggregators as state machines, `terms` is what all
+of them must have in common, `chunks` how ballots are laid out for the transfers.
+"""
+
+from sottovoce.secagg.ballots.helper import Account, Helper
+from sottovoce.secagg.ballots.leader import Leader
+from sottovoce.secagg.ballots.message import SEAL, ballot_size, cast
+from sottovoce.secagg.ballots.terms import BallotTerms
+
+__all__ = ["SEAL", "Account", "BallotTerms", "Helper", "Leader", "ballot_size", "cast"]

@@ -1,0 +1,62 @@
+"""Lay the ballots of a round out for the transfers: chunks of some coordinates of all clients.
+
+Both aggregators derive the same chunks from the number of ballots and their length. In a chunk the bits of one client
+follow those of the one before, so that sums over clients are sums of rows and nothing else need be kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sottovoce.secagg.ot.extension import rows_of
+
+__all__ = ["Chunk", "chunks_of", "flat_bits", "rows_needed"]
+
+_TARGET = 1 << 20  # transfers in a chunk: 16 MB of columns
+_STEP: Final = 128
+
+
+class Chunk(NamedTuple):
+    """Some coordinates of all ballots of a round."""
+
+    ballots: int
+    start: int  # the first coordinate, a multiple of 8
+    stop: int
+
+    @property
+    def width(self) -> int:
+        """Count the coordinates."""
+        return self.stop - self.start
+
+    @property
+    def transfers(self) -> int:
+        """Count the transfers."""
+        return self.ballots * self.width
+
+    @property
+    def bytes(self) -> slice:
+        """Return where the coordinates are in a packed ballot."""
+        return slice(self.start // 8, (self.stop + 7) // 8)
+
+
+def chunks_of(ballots: int, length: int) -> list[Chunk]:
+    """Return the chunks of a round, in order."""
+    if not ballots:
+        return []
+    width = max(_STEP, _TARGET // ballots // _STEP * _STEP)
+    return [Chunk(ballots, start, min(start + width, length)) for start in range(0, length, width)]
+
+
+def rows_needed(chunks: Sequence[Chunk]) -> int:
+    """Return the rows of the extension that chunks use up."""
+    return sum(rows_of(chunk.transfers) for chunk in chunks)
+
+
+def flat_bits(chunk: Chunk, pieces: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+    """Return the bits of a chunk, one byte each, from the packed piece of every ballot."""
+    bits: NDArray[Any] = np.unpackbits(np.stack(pieces), axis=1, count=chunk.width, bitorder="little")
+    return bits.reshape(-1)

@@ -1,0 +1,244 @@
+"""The helper of a count, as a state machine: it gets the seeds of the pads, and answers the leader.
+
+    hello     base transfers of a session          roll      envelopes of a round; answers with those that count
+    confirm   the leader counts the same           transfer  choices of a chunk; answers with the point of its check
+    check     the check; answers with w            open      charges the round, and answers with its share and noise
+
+Whatever is out of order, wrong or repeated is refused; what fails once transfers have begun ends the session.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sottovoce.core.errors import SecAggError
+from sottovoce.secagg.ballots.chunks import Chunk, chunks_of, flat_bits, rows_needed
+from sottovoce.secagg.ballots.leader import NONCE_SIZE, hello_digest, session_of
+from sottovoce.secagg.ballots.message import SEAL, Envelope, Pad, open_seed, pad_of, unpack_envelope
+from sottovoce.secagg.ballots.terms import HASH, BallotTerms, accepted_digest
+from sottovoce.secagg.ot.base import TRANSFERS, BaseReceiver
+from sottovoce.secagg.ot.extension import ExtensionSender, word_type
+from sottovoce.secagg.ot.group import ELEMENT
+from sottovoce.secagg.primitives import SIGNATURE, Entropy, exchange_key, sign, verify, verifying_key
+
+__all__ = ["Account", "Helper"]
+
+_ENTRY: Final = 8 + HASH + SEAL
+_STEPS: Final = ("hello", "roll", "confirm", "transfer", "check", "open")
+
+Noise = Callable[[int], NDArray[np.int64]]
+
+
+class Account(Protocol):
+    """The helper's own ledger."""
+
+    def check_round(self, round_: int) -> None:
+        """Raise if a round cannot be counted any more."""
+        ...
+
+    def admits(self, client: int, round_: int) -> bool:
+        """Tell whether a client may be counted once more."""
+        ...
+
+    def reserve(self, round_: int, clients: list[int], *, counter: int, session: str) -> None:
+        """Write down whom a round counts and how far its transfers reach; on return it is on disk."""
+        ...
+
+    def charge(self, round_: int) -> None:
+        """Charge a round; on return it is on disk."""
+        ...
+
+
+@dataclass
+class _Count:
+    """What the helper has of a running round."""
+
+    share: NDArray[Any]
+    round: int = 0
+    accepted: list[tuple[int, bytes]] = field(default_factory=list)
+    pads: dict[int, Pad] = field(default_factory=dict)
+    chunks: list[Chunk] = field(default_factory=list)
+
+
+class Helper:
+    """The helper's side of all rounds of a run.
+
+    Guarantee: no client is counted twice in a round or more often than the account admits; the account knows of a round
+    before its first transfer, and is charged before the helper's share, with its noise, is answered.
+    """
+
+    def __init__(
+        self,
+        terms: BallotTerms,
+        signing_key: bytes,
+        exchange: bytes,
+        keys: Mapping[int, bytes],
+        *,
+        account: Account,
+        noise: Noise,
+        entropy: Entropy,
+    ) -> None:
+        if (verifying_key(signing_key), exchange_key(exchange)) != (terms.helper_key, terms.helper_exchange):
+            raise SecAggError("the helper's keys are not those of the count's terms")
+        self.terms = terms
+        self._signing_key, self._exchange, self._keys = signing_key, exchange, keys
+        self._account, self._noise, self._entropy = account, noise, entropy
+        self._extension: ExtensionSender | None = None
+        self._session = ""
+        self._seen: set[bytes] = set()  # hashes of all seeds of this run
+        self._expects: tuple[str, ...] = ("hello",)
+        self._count = self._nothing()
+
+    def answer(self, kind: str, payload: bytes) -> bytes:
+        """Return the answer to one request of the leader, or raise why it is refused."""
+        if kind not in _STEPS:
+            raise SecAggError(f"the helper knows no request {kind!r}")
+        if kind != "hello" and kind not in self._expects:  # a leader that was restarted may always begin anew
+            self._end_session(kind)
+            raise SecAggError(f"{kind} is out of order: the helper expects {' or '.join(self._expects)}")
+        try:
+            return {
+                "hello": self._hello,
+                "roll": self._roll,
+                "confirm": self._confirm,
+                "transfer": self._transfer,
+                "check": self._check,
+                "open": self._open,
+            }[kind](payload)
+        except BaseException:
+            self._end_session(kind)
+            raise
+
+    def _hello(self, payload: bytes) -> bytes:
+        hello, signature = payload[:-SIGNATURE], payload[-SIGNATURE:]
+        if len(hello) != HASH + NONCE_SIZE + ELEMENT or hello[:HASH] != self.terms.digest():
+            raise SecAggError("the leader has other terms than the helper: another configuration, keys or run")
+        if not verify(self.terms.leader_key, signature, b"hello" + hello):
+            raise SecAggError("the leader's greeting is not signed by its key; no session begins")
+        nonce = self._entropy(NONCE_SIZE)
+        session = session_of(hello, nonce)
+        secret = [byte & 1 for byte in self._entropy(TRANSFERS)]
+        base = BaseReceiver(session, secret, self._entropy)
+        body = nonce + base.request()
+        keys = base.keys(hello[HASH + NONCE_SIZE :])
+        self._extension = ExtensionSender(secret, keys, self._entropy, self.terms.bits)
+        self._session = session.hex()
+        self._forget()
+        self._expects = ("roll",)
+        return body + sign(self._signing_key, hello_digest(hello, body))
+
+    def _roll(self, payload: bytes) -> bytes:
+        self._forget()
+        head, listed = payload[: 8 + HASH], payload[8 + HASH :]
+        if len(head) != 8 + HASH or len(listed) % _ENTRY:
+            raise SecAggError(f"the roll of a round has {_ENTRY} bytes a ballot, got {len(payload)}")
+        round_, downlink = int.from_bytes(head[:8], "little"), head[8:]
+        self.terms.check_round(round_)
+        self._account.check_round(round_)
+        self._count.round = round_
+        for place in range(0, len(listed), _ENTRY):
+            entry = listed[place : place + _ENTRY]
+            client = int.from_bytes(entry[:8], "little")
+            envelope = unpack_envelope(client, entry[8 : 8 + HASH], entry[8 + HASH :])
+            if client in self._count.pads or not self._account.admits(client, round_):
+                continue
+            try:
+                self._count.pads[client] = self._opened(envelope, round_, downlink)
+            except SecAggError:
+                continue
+            self._count.accepted.append((client, envelope.hashed))
+        self._count.accepted.sort()
+        self._expects = ("roll", "confirm")
+        body = b"".join(client.to_bytes(8, "little") for client, _ in self._count.accepted)
+        return body + sign(self._signing_key, self._digest())
+
+    def _confirm(self, payload: bytes) -> bytes:
+        if not verify(self.terms.leader_key, payload, self._digest()):
+            raise SecAggError("the leader's signature of the accepted ballots is wrong; the round is over")
+        self.terms.check_number(len(self._count.accepted))
+        self._count.chunks = chunks_of(len(self._count.accepted), self.terms.length)
+        extension = self._running()
+        reach = extension.counter + rows_needed(self._count.chunks)
+        clients = [client for client, _ in self._count.accepted]
+        self._account.reserve(self._count.round, clients, counter=reach, session=self._session)
+        self._expects = ("transfer",) if self._count.chunks else ("open",)
+        return b""
+
+    def _transfer(self, payload: bytes) -> bytes:
+        extension, chunk = self._running(), self._count.chunks[0]
+        counter = int.from_bytes(payload[:8], "little")
+        if counter != extension.counter:
+            raise SecAggError(f"transfers from {counter} on are refused: {extension.counter} are used up")
+        self._expects = ("check",)
+        return extension.challenge(payload[8:], chunk.transfers)
+
+    def _check(self, payload: bytes) -> bytes:
+        extension, chunk = self._running(), self._count.chunks.pop(0)
+        bits = flat_bits(
+            chunk, [self._count.pads[client].take(chunk.bytes.stop - chunk.bytes.start) for client in self._order]
+        )
+        reply, products = extension.answer(payload, bits)
+        kind = word_type(self.terms.bits)
+        own = bits.astype(kind) - products - products  # p - 2 b
+        self._count.share[chunk.start : chunk.stop] = own.reshape(chunk.ballots, chunk.width).sum(axis=0, dtype=kind)
+        self._expects = ("transfer",) if self._count.chunks else ("open",)
+        return reply
+
+    def _open(self, payload: bytes) -> bytes:
+        if payload:
+            raise SecAggError("a request to open has no payload")
+        kind = word_type(self.terms.bits)
+        words = self._count.share + self._count.share + self._noise(self._count.round).astype(kind)
+        self._account.charge(self._count.round)  # before the answer: from then on the leader can open the votes
+        self._forget()
+        self._expects = ("roll",)
+        return bytes(words.tobytes())
+
+    def _opened(self, envelope: Envelope, round_: int, downlink: bytes) -> Pad:
+        """Return the pad of a ballot, or refuse it: not registered, not signed, not for this place, or seen before."""
+        registered = self._keys.get(envelope.client)
+        if registered is None:
+            raise SecAggError(f"client {envelope.client} is not registered")
+        envelope.check(self.terms, round_, downlink, registered)
+        context = self.terms.context(round_, envelope.client, downlink)
+        seed = open_seed(self.terms, envelope, context, self._exchange)
+        mark = hashlib.sha256(b"sottovoce ballot seed" + seed).digest()
+        if mark in self._seen:
+            raise SecAggError(f"client {envelope.client}: the seed was used before")
+        self._seen.add(mark)
+        return pad_of(self.terms, context, seed)
+
+    @property
+    def _order(self) -> list[int]:
+        return [client for client, _ in self._count.accepted]
+
+    def _digest(self) -> bytes:
+        return accepted_digest(self.terms, self._count.round, self._count.accepted)
+
+    def _running(self) -> ExtensionSender:
+        if self._extension is None:
+            raise SecAggError("no session of transfers has begun")
+        return self._extension
+
+    def _end_session(self, kind: str) -> None:
+        """Go on after a request that failed: with new transfers if those of this round had begun."""
+        self._forget()
+        begun = "transfer" in self._expects or "check" in self._expects or "open" in self._expects
+        if begun or self._extension is None or kind == "hello":
+            self._extension = None
+            self._expects = ("hello",)
+        else:
+            self._expects = ("roll",)
+
+    def _forget(self) -> None:
+        self._count.share.fill(0)
+        self._count = self._nothing()
+
+    def _nothing(self) -> _Count:
+        return _Count(np.zeros(self.terms.length, word_type(self.terms.bits)))

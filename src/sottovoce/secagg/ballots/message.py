@@ -1,0 +1,140 @@
+"""The one message of a client: its ballot under a pad, the pad's seed sealed to the helper, and a signature.
+
+    y         ceil(d / 8) bytes   ballot xor AES-256-CTR(HKDF(seed; terms, round, client)), bits after the last one zero
+    ephemeral 32                  X25519 public key of this message
+    sealed    48                  the seed by ChaCha20-Poly1305, its terms and SHA-256(y) authenticated
+    signature 64                  Ed25519 by the client's registered key, over all of it and the same terms
+
+The leader gets y and not the pad, the helper the pad and not y. Whatever y and the seed are, y xor pad is a ballot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from numpy.typing import NDArray
+
+from sottovoce.core.errors import InputError, SecAggError
+from sottovoce.secagg.ballots.terms import BallotTerms
+from sottovoce.secagg.primitives import KEY, NONCE, SIGNATURE, TAG, Entropy, agree, derive, exchange_key, sign, verify
+
+__all__ = ["SEAL", "Envelope", "ballot_size", "cast", "open_seed", "pad_of", "read"]
+
+SEAL: Final = KEY + KEY + TAG + SIGNATURE
+
+
+class Envelope(NamedTuple):
+    """What of a message the helper gets: everything but the masked ballot, of which it gets the hash."""
+
+    client: int
+    hashed: bytes
+    ephemeral: bytes
+    sealed: bytes
+    signature: bytes
+
+    def check(self, terms: BallotTerms, round_: int, downlink: bytes, registered: bytes) -> None:
+        """Raise unless the client signed this for this round of this count."""
+        signed = _signed(terms.context(round_, self.client, downlink), self.hashed, self.ephemeral, self.sealed)
+        if not verify(registered, self.signature, signed):
+            raise SecAggError(
+                f"client {self.client}: the ballot's signature is not its own, or of another round or run"
+            )
+
+
+def ballot_size(length: int) -> int:
+    """Return the bytes of a whole message: ceil(d / 8) + 144.
+
+    >>> ballot_size(8_317), ballot_size(1_663_370)
+    (1184, 208066)
+    """
+    return (length + 7) // 8 + SEAL
+
+
+def cast(
+    terms: BallotTerms,
+    round_: int,
+    client: int,
+    ballot: bytes,
+    *,
+    downlink: bytes,
+    signing_key: bytes,
+    entropy: Entropy,
+) -> bytes:
+    """Return the one message of a client in a round; `ballot` has the bits, lowest first, and zeros after the last."""
+    terms.check_round(round_)
+    if len(ballot) != (terms.length + 7) // 8 or not _padded(ballot, terms.length):
+        raise InputError(f"a ballot of {terms.length} votes was expected, with zeros after the last one")
+    context = terms.context(round_, client, downlink)
+    seed, private = entropy(KEY), entropy(KEY)
+    pad = pad_of(terms, context, seed).take((terms.length + 7) // 8)
+    masked = np.frombuffer(ballot, np.uint8) ^ pad
+    if terms.length % 8:
+        masked[-1] &= (1 << terms.length % 8) - 1
+    hashed = hashlib.sha256(masked.tobytes()).digest()
+    ephemeral = exchange_key(private)
+    key = _sealing_key(X25519PrivateKey.from_private_bytes(private), terms.helper_exchange, terms, context, ephemeral)
+    sealed = ChaCha20Poly1305(key).encrypt(bytes(NONCE), seed, context + hashed)  # the key seals this and nothing else
+    signature = sign(signing_key, _signed(context, hashed, ephemeral, sealed))
+    return masked.tobytes() + ephemeral + sealed + signature
+
+
+def read(terms: BallotTerms, client: int, payload: bytes) -> tuple[bytes, Envelope]:
+    """Return the masked ballot and the envelope of a message, or refuse another length or bits after the last vote."""
+    size = (terms.length + 7) // 8
+    if len(payload) != size + SEAL:
+        raise SecAggError(f"client {client}: a ballot has {size + SEAL} bytes, got {len(payload)}")
+    masked = payload[:size]
+    if not _padded(masked, terms.length):
+        raise SecAggError(f"client {client}: the bits after the last vote of a ballot must be zero")
+    envelope = unpack_envelope(client, hashlib.sha256(masked).digest(), payload[size:])
+    return masked, envelope
+
+
+def unpack_envelope(client: int, hashed: bytes, packed: bytes) -> Envelope:
+    """Return the envelope that 144 bytes are."""
+    return Envelope(client, hashed, packed[:KEY], packed[KEY : KEY + KEY + TAG], packed[KEY + KEY + TAG : SEAL])
+
+
+def open_seed(terms: BallotTerms, envelope: Envelope, context: bytes, private: bytes) -> bytes:
+    """Return the seed that was sealed to the helper, or refuse what was tampered with or meant for another place."""
+    own = X25519PrivateKey.from_private_bytes(private)
+    key = _sealing_key(own, envelope.ephemeral, terms, context, envelope.ephemeral)
+    try:
+        return ChaCha20Poly1305(key).decrypt(bytes(NONCE), envelope.sealed, context + envelope.hashed)
+    except InvalidTag:
+        raise SecAggError(f"client {envelope.client}: the sealed seed does not open") from None
+
+
+class Pad:
+    """The pad of a ballot, byte after byte."""
+
+    def __init__(self, key: bytes) -> None:
+        self._cipher: Any = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+
+    def take(self, size: int) -> NDArray[np.uint8]:
+        """Return the next bytes."""
+        return np.frombuffer(self._cipher.update(bytes(size)), np.uint8)
+
+
+def pad_of(terms: BallotTerms, context: bytes, seed: bytes) -> Pad:
+    """Return the pad of a seed, in this place and no other."""
+    return Pad(derive(seed, salt=terms.session, info=b"pad" + context))
+
+
+def _sealing_key(own: X25519PrivateKey, other: bytes, terms: BallotTerms, context: bytes, ephemeral: bytes) -> bytes:
+    info = b"seal" + context + ephemeral + terms.helper_exchange
+    return derive(agree(own, other), salt=terms.session, info=info)
+
+
+def _signed(context: bytes, hashed: bytes, ephemeral: bytes, sealed: bytes) -> bytes:
+    return b"cast" + context + hashed + ephemeral + sealed
+
+
+def _padded(ballot: bytes, length: int) -> bool:
+    return not length % 8 or not ballot[-1] >> length % 8

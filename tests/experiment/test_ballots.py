@@ -12,6 +12,7 @@ import pytest
 from sottovoce.core.errors import ConfigError, PrivacyError
 from sottovoce.experiment.plan import plan
 from sottovoce.experiment.run import run
+from tests.experiment.played import ONE, model
 from tests.experiment.small import small
 
 PRIVATE = {"noise_multiplier": 0.5, "clip_norm": 1.0, "delta": 1e-3}
@@ -30,7 +31,7 @@ def test_plan_tells_one_vote_and_one_message() -> None:
 
 
 def test_both_accounts_are_charged_for_every_round(tmp_path: Path) -> None:
-    summary = run(small(privacy=PRIVATE, aggregation=IDEAL), tmp_path / "run")
+    summary = run(small(privacy=PRIVATE, aggregation=IDEAL, engine=ONE), tmp_path / "run")
 
     kinds = [
         [json.loads(line)["kind"] for line in (tmp_path / "run" / name).read_text().splitlines()]
@@ -50,13 +51,13 @@ def test_little_noise_lets_a_model_learn_by_votes(tmp_path: Path) -> None:
         "privacy": {"noise_multiplier": 1.0, "clip_norm": 1.0, "delta": 1e-3},
     }
 
-    summary = run(small(**tables, aggregation=IDEAL), tmp_path / "run")
+    summary = run(small(**tables, aggregation=IDEAL, engine=ONE), tmp_path / "run")
 
     assert summary["accuracy_final"] > 0.8
 
 
 def test_a_resumed_run_ends_with_the_same_model_and_the_same_account(tmp_path: Path) -> None:
-    experiment = small(privacy=PRIVATE, aggregation=IDEAL)
+    experiment = small(privacy=PRIVATE, aggregation=IDEAL, engine=ONE)
     run(experiment, tmp_path / "whole")
 
     class Stop:
@@ -68,9 +69,19 @@ def test_a_resumed_run_ends_with_the_same_model_and_the_same_account(tmp_path: P
         run(experiment, tmp_path / "cut", callbacks=[Stop()])
     run(experiment, tmp_path / "cut", resume=True)
 
-    models = [np.load(tmp_path / name / "model.npz") for name in ("whole", "cut")]
-    for key in models[0].files:
-        np.testing.assert_array_equal(models[0][key], models[1][key])
+    np.testing.assert_array_equal(model(tmp_path / "whole"), model(tmp_path / "cut"))
+
+
+def test_a_run_that_starts_its_own_helper_ends_with_the_model_of_the_ideal_count(tmp_path: Path) -> None:
+    two = {"rounds": 2, "evaluate_every": 2}
+    told = [
+        run(small(experiment=two, privacy=PRIVATE, aggregation={"secure": secure}, engine=ONE), tmp_path / secure)
+        for secure in ("ideal-ballot", "ballot")
+    ]
+
+    np.testing.assert_array_equal(model(tmp_path / "ideal-ballot"), model(tmp_path / "ballot"))
+    assert told[0]["bytes_up_total"] == told[1]["bytes_up_total"]
+    assert told[1]["secure_overhead_up_bytes_per_client_round"] == 144
 
 
 @pytest.mark.parametrize(
@@ -96,7 +107,7 @@ def test_attackers_of_a_ballot_have_one_vote_each(form: str, tmp_path: Path) -> 
     threat = {"attack": "gradient-ascent", "fraction": 0.2}
     experiment = {"rounds": 2, "evaluate_every": 2}
     summary = run(
-        small(experiment=experiment, privacy=PRIVATE, aggregation={**IDEAL, "ballot": form}, threat=threat),
+        small(experiment=experiment, privacy=PRIVATE, aggregation={**IDEAL, "ballot": form}, threat=threat, engine=ONE),
         tmp_path / "run",
     )
 

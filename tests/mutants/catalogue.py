@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tests.mutants import (
     audit,
+    ballots,
     defences,
     deployed,
     devices,
@@ -32,6 +33,7 @@ __all__ = ["MUTANTS"]
 
 MUTANTS = (
     *audit.MUTANTS,
+    *ballots.MUTANTS,
     *defences.MUTANTS,
     *deployed.MUTANTS,
     *devices.MUTANTS,

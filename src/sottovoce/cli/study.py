@@ -1,4 +1,4 @@
-"""`sottovoce study`: studies of the papers that are no run of a federation's own kind."""
+"""`sottovoce study`: studies that are more than one run, or no run of a federation's own kind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Play a study of the papers: mechanisms of privacy on logistic regression.",
+    help="Play a study: mechanisms of privacy on logistic regression, or ballots against noisy shares.",
     epilog="Example: sottovoce study mechanisms experiments/mechanisms/mnist-printed.toml",
     no_args_is_help=True,
 )
@@ -70,6 +70,65 @@ def _mechanisms(
         put_tables(_table(cells))
     if not quiet:
         note(f"the cells are in {folder}")
+
+
+@app.command("ballots", epilog="Example: sottovoce study ballots experiments/threats/ballots-small.toml --seeds 5")
+def _ballots(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A private experiment, whose epsilon all arms have.")],
+    attacks: Annotated[
+        list[str] | None, typer.Option("--attack", metavar="NAME", help="An attack; may be repeated.")
+    ] = None,
+    fractions: Annotated[
+        list[float] | None, typer.Option("--fraction", metavar="F", help="Share of malicious clients; may be repeated.")
+    ] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="Runs of each cell.")] = 1,
+    changes: Changes = None,
+    out: Out = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Play three arms at one epsilon: noisy shares and ballots under attack, and both without one."""
+    from sottovoce.experiment.config import load
+    from sottovoce.experiment.plan import plan
+    from sottovoce.studies.ballots import ARMS, arm_of, play_arms, rows_of
+
+    experiment = load(file, changes or [])
+    folder = out or Path("runs") / f"{experiment.experiment.name}-arms"
+    seed = experiment.experiment.seed
+    votes = {arm: float(plan(arm_of(experiment, arm, "", 0.0, seed))["votes"]) for arm in ARMS}
+    with messages(quiet=quiet):
+        cells = play_arms(
+            experiment,
+            folder,
+            attacks=attacks or ["gradient-ascent", "out-backdoor"],
+            fractions=fractions or [0.01, 0.1],
+            seeds=seeds,
+            tell=_teller(quiet=quiet),
+        )
+    rows = [row._asdict() for row in rows_of(cells, votes)]
+    if as_json or context.obj:
+        put_json({"folder": str(folder), "rows": rows})
+    else:
+        put_tables(_arms(rows))
+    if not quiet:
+        note(f"the runs are in {folder}")
+
+
+def _arms(rows: list[dict[str, Any]]) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in ("attack", "malicious", "arm", "accuracy", "lowest", "attack succeeds", "lost", "A", "bytes up"):
+        drawn.add_column(title, overflow="fold")
+    for row in sorted(rows, key=lambda row: (row["attack"], row["fraction"], row["arm"])):
+        success = "" if row["attack_success"] is None else f"{row['attack_success']:.3f}"
+        lost = f"{row['lost']} of {row['seeds']}" if row["attack"] else ""
+        numbers = (f"{row['accuracy']:.3f}", f"{row['accuracy_lowest']:.3f}", success, lost)
+        who = f"{row['fraction']:.0%}" if row["attack"] else ""
+        drawn.add_row(row["attack"] or "none", who, row["arm"], *numbers, f"{row['votes']:.3g}", f"{row['bytes_up']:,}")
+    return drawn
 
 
 def _teller(*, quiet: bool) -> Callable[[int, int, str], None]:

@@ -21,6 +21,7 @@ from sottovoce.federation.ballots.account import HELPER_LEDGER
 from sottovoce.federation.ballots.counting import counting
 from sottovoce.federation.ballots.process import HelperProcess
 from sottovoce.federation.ballots.real import RealCount
+from sottovoce.federation.coding import Terms
 from sottovoce.federation.engine import drive
 from sottovoce.federation.round import server_round
 from sottovoce.schemes.registry import known
@@ -60,6 +61,15 @@ def test_so_it_is_in_every_form_and_with_clients_that_leave(form: str) -> None:
 
     assert same(*both)
     assert [total.senders for total in both[1].totals] == [8, 7]
+
+
+def test_who_votes_hears_nothing_about_the_others() -> None:
+    parts = gather(few(privacy=PRIVATE, aggregation={"secure": "ideal-ballot"}))
+    server = make_ready(protect(parts), Hand(parts)).server.with_account(Book())
+
+    request = next(server_round(server, server.init(parts.start), 1))
+
+    assert {Terms.split(payload)[1].cohort for payload in request.payloads.values()} == {0}
 
 
 class Play:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from sottovoce.core.errors import InputError, PrivacyError
+from sottovoce.core.streams import Seeds
 from sottovoce.experiment.ballot_rules import ballot_form
 from sottovoce.experiment.measure import MEASURED
 from sottovoce.experiment.parts import Parts
@@ -64,6 +65,8 @@ class Protection:
         cohort, experiment = self.parts.cohort, self.parts.experiment
         if plan is not None:
             if plan.shares.by_aggregators:
+                if plan.request.deployment:
+                    raise InputError("ballots are simulated only: a deployment has no helper yet")
                 return Ballots(plan, self.parts.seeds, ballot_form(experiment))
             return Private(plan, self.parts.seeds)
         if experiment.secure == "none":
@@ -80,8 +83,12 @@ class Protection:
         """Return the terms of a real count of ballots; None if there is none."""
         if plan is None or self.parts.experiment.secure != "ballot":
             return None
+        if not isinstance(self.parts.seeds, Seeds):
+            raise InputError(
+                '[aggregation] secure = "ballot" is simulated only: no helper can be named in a deployment'
+            )
         digest = hashlib.sha256(b"sottovoce ballots" + self._digest() + setup).digest()
-        return simulated_terms(plan, self.parts.seeds, digest)
+        return simulated_terms(plan, Seeds(self.parts.seeds.seed), digest)
 
     def _digest(self) -> bytes:
         return hashlib.sha256(json.dumps(self.parts.experiment.identity(), sort_keys=True).encode()).digest()

@@ -299,8 +299,9 @@ def _aggregator(
         return Robust(coding, protection.fewest(plan), defence, table.defence_attackers, cohort.expected, reference)
     if isinstance(coding, Ballots):
         count = protection.ballot_terms(plan, setup)
-        registry = Registry(protection.parts.seeds, cohort.clients)
-        return IdealCount(coding) if count is None else RealCount(coding, count, registry)
+        simulated = Seeds(protection.parts.seeds.seed)
+        registry = Registry(simulated, cohort.clients)
+        return IdealCount(coding) if count is None else RealCount(coding, count, registry, simulated)
     if policy is None:
         return Direct(coding, protection.fewest(plan))
     seeds = protection.parts.seeds

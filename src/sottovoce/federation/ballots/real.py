@@ -69,13 +69,14 @@ class RealCount:
     coding: Ballots
     terms: BallotTerms
     registry: Registry
+    seeds: Seeds
     helper: HelperProcess | None = field(default=None, init=False)
     _leader: Leader | None = field(default=None, init=False)
 
     @contextmanager
     def counting(self, folder: Path) -> Iterator[None]:
         """Start a helper that keeps its account in a folder, and stop it at the end."""
-        seeds = self.coding.seeds
+        seeds = self.seeds
         self.helper = HelperProcess(
             HelperSetup(folder, self.coding, self.terms, self.registry, helper_signing(seeds), helper_private(seeds))
         )

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sottovoce.core.errors import ConfigError, PrivacyError
+from sottovoce.core.errors import ConfigError, InputError, PrivacyError
+from sottovoce.experiment.deployed import gather_without_records
 from sottovoce.experiment.plan import plan
 from sottovoce.experiment.run import run
 from tests.experiment.played import ONE, model
@@ -112,3 +113,9 @@ def test_attackers_of_a_ballot_have_one_vote_each(form: str, tmp_path: Path) -> 
     )
 
     assert summary["attack_boost"] == 1.0
+
+
+@pytest.mark.parametrize("secure", ["ballot", "ideal-ballot"])
+def test_a_deployed_run_has_no_helper_yet_and_says_so(secure: str) -> None:
+    with pytest.raises(InputError, match="no helper can be named"):
+        gather_without_records(small(privacy=PRIVATE, aggregation={"secure": secure}))

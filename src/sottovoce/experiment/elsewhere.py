@@ -75,9 +75,11 @@ def check_deployable(experiment: Experiment) -> None:
     refused[
         f'[aggregation] secure = "{experiment.secure}" is not played between machines, where somebody would see single '
         'messages; set secure = "real"'
-    ] = experiment.secure not in ("real", "none")  # a private run refuses "none" everywhere
+    ] = experiment.secure == "ideal"  # a private run refuses "none" everywhere
     if private is not None:
         refused |= {
+            f'[aggregation] secure = "{experiment.secure}" is not yet played between machines: no helper can be named; '
+            'set secure = "real"': experiment.counts_ballots,
             "[privacy] vote_noise_multiplier is not yet played between machines; name a data set in [scheme] "
             "public": private.vote_noise_multiplier is not None,
             f'[privacy] clipping = "{private.clipping}" measures clip_norm before the plan is solved, and every node '

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from sottovoce.core.errors import ConfigError, InputError
+from sottovoce.experiment.ballot_rules import BALLOTS
 from sottovoce.experiment.config import Experiment, parse
 from sottovoce.experiment.folder import Record
 from sottovoce.experiment.names import SCHEME_KEYS
@@ -130,5 +131,6 @@ def _fit_threat(tables: Tables, signs: bool) -> None:
     if threat.get("attack") in UNTARGETED:
         threat.pop("source", None)
         threat.pop("target", None)
-    if signs and "privacy" not in tables and tables["aggregation"].get("secure", "none") == "none":
+    secure = tables["aggregation"].get("secure", "none")
+    if (signs and "privacy" not in tables and secure == "none") or secure in BALLOTS:  # one bit cannot be boosted
         threat.pop("boost", None)

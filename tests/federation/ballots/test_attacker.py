@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from sottovoce.core import wire
-from sottovoce.federation.ballots.coding import BallotSum
+from sottovoce.federation.ballots.coding import BallotForm, BallotSum
 from sottovoce.federation.coding import Private, Terms
+from sottovoce.federation.conspiracy import Conspiracy
+from sottovoce.schemes.packed_signs import expand
+from sottovoce.threats.registry import ATTACKS
+from tests.federation.ballots.test_coding import ballots
 from tests.secagg.ballots.stage import Stage, without_base_transfers
 
 
@@ -49,6 +54,22 @@ def test_the_best_message_against_ballots_is_one_vote_a_coordinate(monkeypatch: 
 
     assert max(seen) == 1
     assert best == length
+
+
+@pytest.mark.parametrize("name", sorted(ATTACKS))
+@pytest.mark.parametrize("form", ["sign", "stochastic", "rotated"])
+def test_every_attack_comes_to_one_ballot_however_it_boosts(name: str, form: BallotForm) -> None:
+    coding = ballots(form)
+    attack = ATTACKS[name](**({"cohort": 10.0} if "cohort" in ATTACKS[name].__dataclass_fields__ else {}))
+    conspiracy = Conspiracy(attack, boost=5000.0, data="digits", fraction=0.2, cohort=10.0)
+    scene = SimpleNamespace(round=3, malicious=(1, 2))
+    values = np.random.default_rng(1).normal(size=300).astype(np.float32) * 1e6
+
+    words = conspiracy.words(scene, 1, values, coding, Terms(0, 1.0))  # type: ignore[arg-type]
+
+    added = coding.decode(expand(words, 300), 3).values
+    assert np.linalg.norm(added) == pytest.approx(1.0, rel=1e-5)  # one clip norm
+    assert float(added @ values) > 0.5 * float(np.linalg.norm(values))  # and as far towards its aim as votes go
 
 
 def test_any_ballot_is_as_long_as_any_other() -> None:

@@ -56,7 +56,7 @@ def scale_section(told: Record) -> Section:
             f"{human_bytes(told['bytes_down_per_client_round'])} down (of it "
             f"{human_bytes(told['bytes_announcement_per_client_round'])} to name the session's clients)",
         ),
-        ("... with ballots, not built yet", f"{human_bytes(told['bytes_up_per_client_round_ballots'])} up"),
+        ("... with ballots", f"{human_bytes(told['bytes_up_per_client_round_ballots'])} up"),
         ("the server, a day", f"{human_bytes(told['bytes_in_a_day'])} in, {human_bytes(told['bytes_out_a_day'])} out"),
         (
             "the server's CPU",

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sottovoce.core.errors import RunError, SecAggError
+from sottovoce.core.errors import SecAggError
 from sottovoce.experiment.parts import gather
 from sottovoce.experiment.protection import protect
 from sottovoce.experiment.ready import make_ready
@@ -151,8 +151,9 @@ def test_a_client_is_counted_no_more_often_than_the_helper_allows(
     object.__setattr__(plan, "max_participations", 1)
     aggregator.coding = replace(aggregator.coding, plan=plan)
 
-    with pytest.raises(RunError, match="the helper does not count this ballot"):
-        run.play(2)
+    _, second = run.play(2)
 
+    assert second.senders == 0
+    assert list(second.failures.values()) == 9 * ["the helper does not count this ballot"]
     notes = [line for line in run.lines() if line["kind"] == "ballots"]
     assert [len(line["clients"]) for line in notes] == [9, 0]

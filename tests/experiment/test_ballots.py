@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ import numpy as np
 import pytest
 
 from sottovoce.core.errors import ConfigError, InputError, PrivacyError
+from sottovoce.experiment.config import load
 from sottovoce.experiment.deployed import gather_without_records
 from sottovoce.experiment.plan import plan
 from sottovoce.experiment.run import run
-from tests.experiment.played import ONE, model
+from tests.experiment.played import ONE, Tables, killed, ledger, model
 from tests.experiment.small import small
 
 PRIVATE = {"noise_multiplier": 0.5, "clip_norm": 1.0, "delta": 1e-3}
@@ -119,3 +121,30 @@ def test_attackers_of_a_ballot_have_one_vote_each(form: str, tmp_path: Path) -> 
 def test_a_deployed_run_has_no_helper_yet_and_says_so(secure: str) -> None:
     with pytest.raises(InputError, match="no helper can be named"):
         gather_without_records(small(privacy=PRIVATE, aggregation={"secure": secure}))
+
+
+def test_the_headline_is_one_message_of_646_bytes_at_epsilon_1_against_each_aggregator() -> None:
+    told = plan(load(Path(__file__).parents[2] / "experiments" / "fashion-ballots-dp.toml"))
+
+    assert told["bytes_up_per_client_round"] == 646 and told["votes"] == 1
+    assert 0.99 < told["epsilon_server"] <= 1 and told["epsilon"] == pytest.approx(0.684, abs=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("SOTTOVOCE_SLOW" not in os.environ, reason="takes half a minute; set SOTTOVOCE_SLOW to run it")
+def test_a_leader_killed_when_it_is_charged_resumes_to_the_same_model(tmp_path: Path) -> None:
+    tables: Tables = {
+        "experiment": {"rounds": 3},
+        "privacy": PRIVATE,
+        "aggregation": {"secure": "ballot"},
+        "engine": ONE,
+    }
+    run(small(**tables), tmp_path / "whole")
+
+    killed(tables, tmp_path / "cut", 2)
+    assert ("charge", 2) in ledger(tmp_path / "cut")
+    run(small(**tables), tmp_path / "cut", resume=True)
+
+    np.testing.assert_array_equal(model(tmp_path / "whole"), model(tmp_path / "cut"))
+    sessions = [json.loads(line).get("session") for line in (tmp_path / "cut" / "helper-ledger.jsonl").open()]
+    assert len({session for session in sessions if session}) == 2

@@ -4,7 +4,9 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test lint mutants wheel-check bench bench-peers clean
+RAY    := .venv-ray
+
+.PHONY: demo test test-engines lint mutants wheel-check bench bench-peers clean
 
 demo: $(STAMP)
 	$(BIN)/sottovoce sweep experiments/demo.toml --out runs/demo > /dev/null
@@ -13,6 +15,10 @@ demo: $(STAMP)
 # One process a core; the tests of a file stay together, because they share what was computed once.
 test: $(STAMP)
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+# Engines that need packages of their own; `make test` leaves them out.
+test-engines: $(RAY)/.installed
+	$(RAY)/bin/python -m pytest tests/engines/ray
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -41,5 +47,9 @@ $(STAMP): pyproject.toml $(wildcard setup.py) $(wildcard src/sottovoce/*/*.[ch])
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
+$(RAY)/.installed: $(STAMP)
+	.ci/layer $(VENV) $(RAY) ray
+	@touch $@
+
 clean:
-	rm -rf $(VENV) build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(RAY) build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -13,6 +13,7 @@ from sottovoce.federation.mqtt.carrier import Address
 __all__ = ["EngineTable"]
 
 _OF: Final = {  # keys that only one engine reads
+    "address": "ray",
     **dict.fromkeys(("broker", "phase_timeout", "train_timeout", "min_nodes", "max_aborts"), "mqtt"),
 }
 
@@ -20,15 +21,23 @@ _OF: Final = {  # keys that only one engine reads
 class EngineTable(Table):
     """The `[engine]` table: how a run is computed; it never changes the result."""
 
-    name: Literal["local", "mqtt"] = Field(
+    name: Literal["local", "ray", "mqtt"] = Field(
         "local",
-        description='What plays the clients: "local" simulates them on this machine; "mqtt" are nodes of a federation, '
-        "which `sottovoce serve` and `sottovoce join` bring together (docs/deploy.md).",
+        description='What plays the clients: "local" simulates them on this machine, "ray" on a Ray cluster '
+        "(docs/ray.md); \"mqtt\" are nodes of a federation, which `sottovoce serve` and `sottovoce join` bring together "
+        "(docs/deploy.md).",
     )
     workers: int = Field(
         0,
         ge=0,
-        description="Processes that train clients at the same time. 0: one for each core.",
+        description="Processes that train clients at the same time. 0: one for each core, of this machine or of the "
+        "Ray cluster.",
+    )
+    address: str = Field(
+        "local",
+        description='For name = "ray": "local" starts a cluster on this machine and never joins another, "auto" joins '
+        'the one that runs on this machine, "host:port" joins that one. A sweep on a cluster that it joined runs '
+        "several of its points at the same time.",
     )
     broker: str | None = Field(
         None,
@@ -63,9 +72,19 @@ class EngineTable(Table):
         for key, engine in _OF.items():
             if self.name != engine and getattr(self, key) != type(self).model_fields[key].default:
                 raise ValueError(f'[engine] {key} is for name = "{engine}"; set that, or remove {key}')
+        if self.address not in ("local", "auto") and not _names_a_port(self.address):
+            raise ValueError(
+                '[engine] address must be "local", "auto" or "host:port" with a port in [1024, 65535], got '
+                f'"{self.address}"'
+            )
         if self.broker is not None:
             try:
                 Address.parse(self.broker)
             except InputError as error:
                 raise ValueError(f"[engine] {error}") from None
         return self
+
+
+def _names_a_port(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    return bool(host) and "/" not in host and port.isascii() and port.isdigit() and 1024 <= int(port) <= 65535

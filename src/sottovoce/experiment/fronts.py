@@ -96,8 +96,9 @@ def behind(front: Front, table: ModelTable, classes: int) -> Network:
 
 
 def threads(experiment: Experiment) -> int:
-    """Count the threads that compute features: as many as there are workers."""
-    return experiment.engine.workers or cores()
+    """Count the threads that compute features: as many as there are workers on this machine."""
+    table = experiment.engine
+    return (table.workers if table.name == "local" else 0) or cores()
 
 
 def front_numbers(experiment: Experiment, model: Model) -> bytes:

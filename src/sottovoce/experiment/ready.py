@@ -13,6 +13,7 @@ from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.core.streams import Seeds
 from sottovoce.core.vectors import Vector
 from sottovoce.experiment.defence import make_defence
+from sottovoce.experiment.engines import start_workers
 from sottovoce.experiment.measure import MEASURED, coordinate_importance, measured_clip_norm, public_records
 from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.protection import Protection, everyone
@@ -26,7 +27,6 @@ from sottovoce.federation.engine import Engine, Enrolment, Evaluator, drive
 from sottovoce.federation.evaluation import EVALUATION, Measure
 from sottovoce.federation.guard import EnergyGuard
 from sottovoce.federation.leaving import Leaving
-from sottovoce.federation.local import LocalEngine
 from sottovoce.federation.malicious import Malicious
 from sottovoce.federation.optimise import ServerStep
 from sottovoce.federation.own_records import OwnRecords
@@ -95,11 +95,11 @@ class Ready:
 def start_engine(parts: Parts, only: Collection[str] | None = None) -> Iterator[tuple[Engine, Evaluator]]:
     """Start the engine that the experiment names, and give with it what computes on the data, or on some splits."""
     experiment = parts.experiment
-    with LocalEngine(parts.blueprint(), parts.arrays(only), experiment.engine.workers or None) as local:
-        engine: Engine = Leaving(local, experiment.make_dropout(), parts.seeds.world)
+    with start_workers(experiment.engine, parts.blueprint(), parts.arrays(only)) as workers:
+        engine: Engine = Leaving(workers, experiment.make_dropout(), parts.seeds.world)
         if parts.threat is not None:
             engine = Malicious(engine, parts.threat.choice, parts.seeds.world)
-        yield engine, local
+        yield engine, workers
 
 
 def own_records(parts: Parts) -> OwnRecords:

@@ -9,7 +9,7 @@
 Every combination is one run folder. `privacy.epsilon = [inf, 8.0]` compares a run that is not private with its private
 twin. A key that a scheme does not have (fl-std has no ratio) is left out, and so is what an attack does not have: a
 class that it does not aim at, a boost that signs cannot carry. What is then the same run twice is one. A sweep that was
-interrupted goes on: finished runs are read, not repeated.
+interrupted goes on: finished runs are read, not repeated. On a Ray cluster that it joins, several run at once.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from sottovoce.core.errors import ConfigError, InputError
@@ -28,6 +29,7 @@ from sottovoce.experiment.folder import Record
 from sottovoce.experiment.names import SCHEME_KEYS
 from sottovoce.experiment.ranges import grid_values
 from sottovoce.experiment.run import default_folder, run
+from sottovoce.experiment.spread import spread
 from sottovoce.experiment.threat_table import UNTARGETED
 from sottovoce.models import keeping_features
 from sottovoce.schemes import make
@@ -71,15 +73,23 @@ def sweep(
     folder = Path(out) if out is not None else default_folder(experiment)
     if (folder / "config.toml").exists():
         raise InputError(f"output folder {folder} holds a single run; choose another with --out")
-    summaries = []
-    with keeping_features():
-        for point in layout(experiment):
-            name = point.experiment.name
+    told = Lock()
 
-            def note(record: Record, name: str = name) -> None:
+    def play(point: Experiment) -> Record:
+        name = point.experiment.name
+
+        def note(record: Record) -> None:
+            with told:
                 observe(name, record)
 
-            summaries.append(run(point, folder / name, resume=True, observe=note))
+        return run(point, folder / name, resume=True, observe=note)
+
+    points, engine = layout(experiment), experiment.engine
+    if engine.name == "ray" and engine.address != "local":
+        summaries = spread(points, engine, play)
+    else:
+        with keeping_features():
+            summaries = [play(point) for point in points]
     draft = folder / "sweep.json.new"
     draft.write_text(json.dumps(summaries, indent=2) + "\n", encoding="utf-8")
     draft.replace(folder / "sweep.json")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Place", "publish", "view"]
+__all__ = ["Place", "let_go", "publish", "view"]
 
 Arrays = dict[str, NDArray[Any]]
 _ALIGN = 64
@@ -39,7 +39,7 @@ def publish(arrays: Arrays) -> tuple[int, dict[str, Place]]:
         for name, array in arrays.items():
             file.seek(places[name].offset)
             file.write(np.ascontiguousarray(array).data if array.size else b"")
-            _let_go(array)
+            let_go(array)
         file.truncate(max(size, 1))
         file.flush()
         return os.dup(file.fileno()), places
@@ -54,7 +54,7 @@ def view(descriptor: int, places: dict[str, Place]) -> Arrays:
     }
 
 
-def _let_go(array: NDArray[Any]) -> None:
+def let_go(array: NDArray[Any]) -> None:
     """Give back the memory of an array that maps a file read-only; its pages come again when they are touched."""
     if array.flags.writeable:
         return

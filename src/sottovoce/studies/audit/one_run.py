@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError
 from sottovoce.core.streams import Seeds
+from sottovoce.experiment.engines import start_workers
 from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.ready import Ready, elect
 from sottovoce.federation.around import Around
 from sottovoce.federation.engine import Engine, Reply, Request, drive
 from sottovoce.federation.leaving import Leaving
-from sottovoce.federation.local import LocalEngine
 from sottovoce.federation.round import server_round
 from sottovoce.studies.audit.canaries import Canaries, Canary
 from sottovoce.studies.audit.outsider import Outsider
@@ -57,8 +57,8 @@ def start_local(parts: Parts, canaries: Canaries) -> Iterator[Engine]:
     """Start the engine of the experiment, with canaries among its clients."""
     experiment = parts.experiment
     blueprint = replace(parts.blueprint(), behaviour=canaries)
-    with LocalEngine(blueprint, parts.arrays(), experiment.engine.workers or None) as local:
-        yield Leaving(local, experiment.make_dropout(), parts.seeds.world)
+    with start_workers(experiment.engine, blueprint, parts.arrays()) as workers:
+        yield Leaving(workers, experiment.make_dropout(), parts.seeds.world)
 
 
 def play_training(

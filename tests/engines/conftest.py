@@ -1,0 +1,7 @@
+"""Engines with packages of their own are tested where these are installed: `make test-engines`."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+collect_ignore = [] if find_spec("ray") is not None else ["ray"]

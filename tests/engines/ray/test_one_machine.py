@@ -1,0 +1,174 @@
+"""The engine on a cluster of one machine: the contract, how far workers run ahead, who can reach it, what is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sottovoce.core.errors import InputError, RunError
+from sottovoce.experiment.config import to_toml
+from sottovoce.experiment.parts import Parts, gather
+from sottovoce.federation import ray as engines
+from sottovoce.federation.ray import RayEngine, Session, SottovoceWorker, differences, joined
+from sottovoce.testing import engine_checks
+from sottovoce.testing.twin import few
+from tests.engines.ray.processes import MARK, actors, alive, eventually_none, marked
+
+
+@pytest.fixture(scope="module")
+def mark() -> Iterator[str]:
+    with marked() as mark:
+        yield mark
+        assert not eventually_none(mark), "no process outlives the cluster"
+
+
+@pytest.fixture(scope="module")
+def session(mark: str) -> Iterator[Session]:
+    with joined("local", 3) as session:
+        yield session
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_the_ray_engine_keeps_the_contract(session: Session, mark: str, workers: int) -> None:
+    def start(parts: Parts) -> RayEngine:
+        return RayEngine(session, parts.blueprint(), parts.arrays(), workers)
+
+    engine_checks(start)
+
+    end = time.monotonic() + 5
+    while actors(mark) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not actors(mark), "no worker outlives its engine"
+    assert not session._kept, "no records stay in the store"
+
+
+def test_a_local_cluster_can_be_reached_from_this_machine_only(session: Session, mark: str) -> None:
+    sockets = {str(link.readlink()) for pid in (*alive(mark), os.getpid()) for link in _descriptors(pid)}
+    listening = [
+        words[1]
+        for table in ("tcp", "tcp6")
+        for words in map(str.split, Path(f"/proc/net/{table}").read_text().splitlines()[1:])
+        if words[3] == "0A" and f"socket:[{words[9]}]" in sockets
+    ]
+
+    loopback = ("0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000")
+    assert len(listening) > 3
+    assert not [place for place in listening if place.split(":")[0] not in loopback]
+
+
+def test_a_worker_is_at_most_two_vectors_ahead_of_who_reads_them(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "SottovoceWorker", Counting)
+    parts = gather(few())
+    made = tmp_path / "made"
+    with RayEngine(session, parts.blueprint(), {}, 1) as engine:
+        engine._begin(0, ("step", (str(made), 8)))
+        ahead = [_settled(made)]
+        for _ in range(3):
+            engine._receive(0)
+            ahead.append(_settled(made))
+        rest = [engine._receive(0)[0] for _ in range(6)]
+
+    assert ahead == [2, 3, 4, 5]
+    assert rest == [False] * 5 + [True]
+
+
+def test_more_workers_than_the_cluster_has_are_refused(session: Session) -> None:
+    parts = gather(few())
+
+    with pytest.raises(InputError, match=r"^\[engine\] workers must be at most the 3 CPUs of the cluster, got 4$"):
+        RayEngine(session, parts.blueprint(), parts.arrays(), 4)
+
+
+def test_a_session_that_is_stopped_ends_what_waits(session: Session) -> None:
+    parts = gather(few())
+    other = Session("local", 3, session.environment)
+    with RayEngine(other, parts.blueprint(), parts.arrays(), 1) as engine:
+        other.stop()
+        with pytest.raises(RunError, match=r"^the run was stopped; go on with --resume$"):
+            engine.scores(parts.start, "test")
+
+
+def test_versions_that_differ_are_named() -> None:
+    ours = {"python": "3.11.7", "sottovoce": "0.1.0", "numpy": "2.1.0"}
+
+    assert differences(ours, {"a": ours, "b": dict(ours)}) is None
+    assert differences(ours, {"a": ours, "b": {**ours, "numpy": "2.0.0"}}) == (
+        "machine b has numpy 2.0.0 and this one 2.1.0"
+    )
+    assert differences(ours, {"b": {"python": "3.11.7", "numpy": "2.1.0"}}) == (
+        "machine b has sottovoce not installed and this one 0.1.0"
+    )
+
+
+def test_a_process_that_is_connected_joins_no_other_cluster(session: Session) -> None:
+    with pytest.raises(InputError, match=r"^this process is connected to the Ray cluster at 127.0.0.1:\d+ already"):
+        joined("127.0.0.1:6379").__enter__()
+
+
+@pytest.mark.parametrize("how", ["Ctrl-C", "a worker is killed"])
+def test_nothing_is_left_of_a_run_that_ends_early(tmp_path: Path, how: str) -> None:
+    engine = {"name": "ray", "workers": 1}
+    experiment = few(experiment={"rounds": 100_000}, aggregation={"secure": "real"}, engine=engine)
+    file = tmp_path / "few.toml"
+    file.write_text(to_toml(experiment.tables()))
+    with marked() as mark:
+        run = subprocess.Popen(
+            [sys.executable, "-m", "sottovoce", "run", str(file), "--out", str(tmp_path / "run"), "--quiet"],
+            env={**os.environ, MARK: mark},
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            text=True,
+        )
+        rounds = tmp_path / "run" / "rounds.jsonl"
+        while run.poll() is None and not (rounds.exists() and rounds.read_text().count("\n") > 2):
+            time.sleep(0.1)
+        if how == "Ctrl-C":
+            os.killpg(run.pid, signal.SIGINT)  # as a terminal does: everybody hears it
+        else:
+            os.kill(actors(mark)[0], signal.SIGKILL)
+        _, words = run.communicate(timeout=60)
+        left = eventually_none(mark)
+
+    assert run.returncode == 4
+    assert "--resume" in words
+    assert len(words.splitlines()) == 1, words
+    assert not left
+
+
+class Counting(SottovoceWorker):
+    """A worker that tells in a file how many vectors it has made."""
+
+    def start(self, *_: Any) -> None:
+        self._worker = self  # type: ignore[assignment]
+
+    def step(self, made: str, vectors: int) -> Iterator[Any]:
+        for number in range(vectors):
+            Path(made).write_text(json.dumps(number + 1))
+            yield bytes(1 << 20)
+
+
+def _settled(made: Path) -> int:
+    """Return a number that no longer grows."""
+    before, now = -1, 0
+    while before != now or not now:
+        time.sleep(0.4)
+        before, now = now, json.loads(made.read_text()) if made.exists() else 0
+    return now
+
+
+def _descriptors(pid: int) -> list[Path]:
+    try:
+        return [link for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()]
+    except OSError:
+        return []

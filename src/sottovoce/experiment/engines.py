@@ -14,7 +14,7 @@ from sottovoce.federation.worker import Blueprint
 from sottovoce.federation.workers import Workers
 
 if TYPE_CHECKING:
-    from sottovoce.federation.ray import Session
+    from sottovoce.federation.ray_session import Session
 
 __all__ = ["cluster", "start_workers"]
 
@@ -37,7 +37,7 @@ def start_workers(table: EngineTable, blueprint: Blueprint, arrays: Arrays) -> I
 def cluster(table: EngineTable) -> Iterator[Session]:
     """Start or join the Ray cluster that the table names."""
     try:
-        from sottovoce.federation.ray import joined
+        from sottovoce.federation.ray_session import joined
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "ray":
             raise

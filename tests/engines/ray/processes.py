@@ -44,7 +44,7 @@ def actors(mark: str) -> list[int]:
     return sorted(pid for pid, name in alive(mark).items() if name.startswith("ray::SottovoceWorker"))
 
 
-def eventually_none(mark: str, seconds: float = 10.0) -> dict[int, str]:
+def eventually_none(mark: str, seconds: float = 30.0) -> dict[int, str]:
     """Wait until no marked process is left; return those that are left all the same."""
     end = time.monotonic() + seconds
     while (left := alive(mark)) and time.monotonic() < end:

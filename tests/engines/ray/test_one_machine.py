@@ -18,7 +18,8 @@ from sottovoce.core.errors import InputError, RunError
 from sottovoce.experiment.config import to_toml
 from sottovoce.experiment.parts import Parts, gather
 from sottovoce.federation import ray as engines
-from sottovoce.federation.ray import RayEngine, Session, SottovoceWorker, differences, joined
+from sottovoce.federation.ray import RayEngine, SottovoceWorker
+from sottovoce.federation.ray_session import Session, joined
 from sottovoce.testing import engine_checks
 from sottovoce.testing.twin import few
 from tests.engines.ray.processes import MARK, actors, alive, eventually_none, marked
@@ -97,18 +98,6 @@ def test_a_session_that_is_stopped_ends_what_waits(session: Session) -> None:
         other.stop()
         with pytest.raises(RunError, match=r"^the run was stopped; go on with --resume$"):
             engine.scores(parts.start, "test")
-
-
-def test_versions_that_differ_are_named() -> None:
-    ours = {"python": "3.11.7", "sottovoce": "0.1.0", "numpy": "2.1.0"}
-
-    assert differences(ours, {"a": ours, "b": dict(ours)}) is None
-    assert differences(ours, {"a": ours, "b": {**ours, "numpy": "2.0.0"}}) == (
-        "machine b has numpy 2.0.0 and this one 2.1.0"
-    )
-    assert differences(ours, {"b": {"python": "3.11.7", "numpy": "2.1.0"}}) == (
-        "machine b has sottovoce not installed and this one 0.1.0"
-    )
 
 
 def test_a_process_that_is_connected_joins_no_other_cluster(session: Session) -> None:

@@ -19,7 +19,8 @@ from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.run import run
 from sottovoce.experiment.sweep import sweep
 from sottovoce.federation.local import LocalEngine
-from sottovoce.federation.ray import RayEngine, Session, joined
+from sottovoce.federation.ray import RayEngine
+from sottovoce.federation.ray_session import Session, joined
 from sottovoce.testing.twin import few, play, same
 from tests.engines.ray.processes import actors, eventually_none, marked
 

@@ -10,7 +10,7 @@ import pytest
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.experiment.engine_table import EngineTable
 from sottovoce.experiment.engines import cluster
-from sottovoce.federation.ray import joined
+from sottovoce.federation.ray_session import joined
 
 
 def test_a_cluster_that_cannot_be_reached_is_one_sentence() -> None:
@@ -28,7 +28,7 @@ def test_a_cluster_that_cannot_be_reached_is_one_sentence() -> None:
 
 
 def test_ray_that_is_not_installed_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "sottovoce.federation.ray")
+    monkeypatch.delitem(sys.modules, "sottovoce.federation.ray_session")
     monkeypatch.setitem(sys.modules, "ray", None)
 
     with pytest.raises(InputError) as refusal, cluster(EngineTable(name="ray")):

@@ -24,7 +24,7 @@ class EngineTable(Table):
     name: Literal["local", "ray", "mqtt"] = Field(
         "local",
         description='What plays the clients: "local" simulates them on this machine, "ray" on a Ray cluster '
-        "(docs/ray.md); \"mqtt\" are nodes of a federation, which `sottovoce serve` and `sottovoce join` bring together "
+        '(docs/ray.md); "mqtt" are nodes of a federation, which `sottovoce serve` and `sottovoce join` bring together '
         "(docs/deploy.md).",
     )
     workers: int = Field(

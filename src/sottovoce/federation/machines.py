@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 __all__ = ["Place", "answers", "differences", "machine_name", "reader_of_versions"]
 
 Versions = Mapping[str, str]
-_PACKAGES: Final = ("sottovoce", "numpy", "numba", "torch")  # that decide the bits of a model
+_PACKAGES: Final = ("sottovoce", "numpy", "torch")  # that decide the bits of a model
+_OPTIONAL: Final = "torch"  # a machine without it computes the same bits, or says that it cannot
 _REACHED: Final = 5.0  # seconds for a machine to accept a connection
 
 
@@ -53,7 +54,7 @@ def differences(ours: Versions, theirs: Mapping[str, Versions]) -> str | None:
         f"machine {machine} has {name} {versions.get(name, 'not installed')} and this one {version}"
         for machine, versions in theirs.items()
         for name, version in ours.items()
-        if versions.get(name) != version
+        if versions.get(name) != version and (name in versions or name != _OPTIONAL)
     ]
     return "; ".join(told) or None
 

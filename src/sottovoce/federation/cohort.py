@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import numpy as np
 from numpy.random import Generator
@@ -17,6 +17,8 @@ from sottovoce.privacy import PrivacyPlan
 from sottovoce.schemes.base import State
 
 __all__ = ["Cohort", "PlainSampler", "PrivateSampler", "Sampler"]
+
+_RARE: Final = 1e-6
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,15 @@ class Cohort:
         """Bound the size of a cohort from below; a Poisson draw below it happens in at most one of 10^6 rounds."""
         if self.sampling == "fixed":
             return self.most
-        from scipy.stats import binom
+        from scipy.special import bdtr  # scipy.stats, which has the quantile, takes a second and 60 MB
 
-        return min(self.most, int(binom.ppf(1e-6, self.clients, float(self.sample_rate))))
+        low, high = -1, self.clients  # P[at most low] < 10^-6 <= P[at most high]
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (
+                (low, middle) if bdtr(middle, self.clients, float(self.sample_rate)) >= _RARE else (middle, high)
+            )
+        return min(self.most, high)
 
     def draw(self, rng: Generator) -> NDArray[np.int64]:
         """Return the ids of this round's clients, ascending.

@@ -1,4 +1,4 @@
-"""Choose who trains: the fast path where it can, torch everywhere else."""
+"""Choose who trains: the fast path where it can, torch elsewhere, numpy where there is no torch."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Literal, NamedTuple
 
 from sottovoce.core.errors import InputError
 from sottovoce.core.validate import one_of
-from sottovoce.models import fast
+from sottovoce.models import fast, plain
 from sottovoce.models.base import Model
 from sottovoce.models.network import Network
 from sottovoce.models.trainer import LocalTraining, Trainer
-from sottovoce.models.with_torch import needs_torch
+from sottovoce.models.with_torch import has_torch, needs_torch
 
 __all__ = ["Choice", "Kind", "choose_trainer", "make_trainer"]
 
@@ -20,7 +20,7 @@ Kind = Literal["auto", "torch", "fast"]
 class Choice(NamedTuple):
     """Which trainer is taken, and why."""
 
-    trainer: Literal["fast", "torch"]
+    trainer: Literal["fast", "torch", "plain"]
     reason: str
 
     def __str__(self) -> str:
@@ -30,10 +30,15 @@ class Choice(NamedTuple):
 def choose_trainer(network: Model, training: LocalTraining, kind: Kind = "auto", device: str = "cpu") -> Choice:
     """Tell which trainer `make_trainer` returns for the same arguments, without making it.
 
-    "auto" takes the fast one when it knows every layer and option, and torch otherwise. Refuse where torch is taken and
-    not installed: a run should not begin that nobody can train.
+    "auto" takes the fast one when it knows every layer and option, and torch otherwise; without torch, networks of
+    dense layers have the plain one. Refuse where torch is taken and not installed: a run should not begin that nobody
+    can train.
     """
     choice = _choose(network, training, kind, device)
+    if choice.trainer == "torch" and kind == "auto" and device == "cpu" and not has_torch():
+        dense = _ran(network.trained)
+        if isinstance(dense, Network) and plain.unsupported(dense) is None:
+            return Choice("plain", f"{choice.reason}, and torch is not installed")
     if choice.trainer == "torch":
         needs_torch(f"trainer 'torch' ({choice.reason})")
     return choice
@@ -72,8 +77,9 @@ def make_trainer(network: Model, training: LocalTraining, kind: Kind = "auto", d
 
         if isinstance(network, Partial):
             return PartTrainer(network, make_trainer(whole, training, kind, device))
-    if choose_trainer(network, training, kind, device).trainer == "fast" and isinstance(network, Network):
-        return fast.FastTrainer(network, training)
+    chosen = choose_trainer(network, training, kind, device).trainer
+    if chosen != "torch" and isinstance(network, Network):
+        return fast.FastTrainer(network, training) if chosen == "fast" else plain.PlainTrainer(network, training)
 
     from sottovoce.models.torch_trainer import TorchTrainer
 

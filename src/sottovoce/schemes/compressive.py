@@ -18,7 +18,6 @@ from sottovoce.schemes import dct
 from sottovoce.schemes.base import Message, Scheme, State
 from sottovoce.schemes.coordinates import shuffled
 from sottovoce.schemes.keys import DEFAULT_RATIO, RATIO, described, kept_of, positive, ratio_of_one
-from sottovoce.schemes.reconstruct import reconstruct
 
 __all__ = ["Compressive"]
 
@@ -129,6 +128,8 @@ class Compressive(Scheme):
         """Return Alg. 4, lines 9 to 13, with y = `mean`."""
         u = np.float32(self.momentum) * state["momentum"] + mean
         e = np.float32(self.server_lr) * u + state["error"]
+        from sottovoce.schemes.reconstruct import reconstruct  # the server's alone; it loads scipy
+
         s = reconstruct(e.reshape(self.parts, self.kept), self.padded, self.l1, state["warm"])
         update = self._unshuffle(s)
         # C of what the model really moves by: the solver may put weight on padding. Padding is dropped, so its weight

@@ -25,11 +25,12 @@ from sottovoce.privacy.noise.grid import NoiseGrid
 from sottovoce.privacy.noise.mechanisms import Gaussian
 from sottovoce.privacy.noise.randomness import Randomness
 from sottovoce.privacy.plan import ballots
+from sottovoce.privacy.plan.apart import solve_here_or_apart
 from sottovoce.privacy.plan.cohort import Counts, Drawn, draw_cohort
 from sottovoce.privacy.plan.request import NoiseBy, PrivacyRequest, check_keys
 from sottovoce.privacy.plan.server import Targets, expected_contributions
 from sottovoce.privacy.plan.shares import Shares
-from sottovoce.privacy.plan.solve import grid_costs, solve_request
+from sottovoce.privacy.plan.solve import grid_costs
 from sottovoce.privacy.plan.solver import accounted_delta, against, events_of
 from sottovoce.privacy.plan.statement import describe
 
@@ -84,7 +85,7 @@ class PrivacyPlan:
         participation, that they afford.
         """
         check_keys(keys)
-        solved = solve_request(PrivacyRequest(**keys))
+        solved = solve_here_or_apart(PrivacyRequest(**keys))
         plan = cls(**solved, seal=_seal(solved))
         plan.stddev()  # refuses a count that would spend the round's budget
         return plan

@@ -23,6 +23,7 @@ from sottovoce.cli import (
     devices,
     explain,
     export,
+    flower,
     infer,
     init,
     join,
@@ -82,6 +83,7 @@ app.command("run", epilog=run.EXAMPLE)(run.run)
 app.command("sweep", epilog=sweep.EXAMPLE)(sweep.sweep)
 app.command("serve", epilog=serve.EXAMPLE)(serve.serve)
 app.command("join", epilog=join.EXAMPLE)(join.join)
+app.command("flower", epilog=flower.EXAMPLE)(flower.flower)
 app.command("tune", epilog=tune.EXAMPLE)(tune.tune)
 app.command("plan", epilog=plan.EXAMPLE)(plan.plan)
 app.command("privacy", epilog=privacy.EXAMPLE)(privacy.privacy)

@@ -61,7 +61,7 @@ class Ear:
 class Prepared:
     """A node that is ready to meet its server: its plan is solved and its records are checked."""
 
-    address: Address
+    address: Address | None  # None: there is no broker
     identity: Identity
     federation: str
     member: Member
@@ -71,7 +71,7 @@ class Prepared:
 
 def prepare(
     experiment: Experiment,
-    broker: str,
+    broker: str | None,
     keys: Path,
     data: str,
     *,
@@ -80,8 +80,9 @@ def prepare(
     simulated: bool = False,
 ) -> Prepared:
     """Read keys and records and solve the plan, before anybody is met."""
-    address = Address.parse(broker)
-    check_simulated(address, simulated=simulated)
+    address = None if broker is None else Address.parse(broker)
+    if address is not None:
+        check_simulated(address, simulated=simulated)
     identity = Identity.read(keys)
     roster = identity.read_roster()
     records = read_own_records(data, label, experiment.data, gather_without_records(experiment).dataset)
@@ -104,6 +105,8 @@ def join(ready: Prepared, *, keep_alive: int = KEEP_ALIVE) -> Outcome:
     """Take part in a run until the server says that it is over, or this process is told to stop."""
     from sottovoce.federation.mqtt.transport import Transport
 
+    if ready.address is None:
+        raise InputError("a node needs the address of a broker")
     member, identity = ready.member, ready.identity
     with Book(ready.state, ready.plan) as book, interrupted() as stop:
         node = Node(member, book)

@@ -11,7 +11,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from sottovoce.core.errors import InputError, PrivacyError, SecAggError, SottovoceError
@@ -20,9 +20,10 @@ from sottovoce.federation.client import Client, ClientState, Knowledge
 from sottovoce.federation.mqtt.envelope import NO_RUN, SERVER, Envelope, Kind, open_message
 from sottovoce.federation.mqtt.greeting import Facts, Gone, Hello, Refusal, Welcome, sentence_of
 
-__all__ = ["Member", "Node", "Over"]
+__all__ = ["Member", "Memory", "Node", "Over"]
 
 CHARGED: Final = "mask"  # the phase whose answer is a protected vector
+LAST: Final = "unmask"  # the phase after which nothing of a round is needed any more
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,19 @@ class _Stored(NamedTuple):
     payload: bytes
 
 
+class Memory(NamedTuple):
+    """What a node remembers from one message to the next; it holds secrets while a round lasts."""
+
+    life: str
+    connection: int
+    run: bytes
+    attempt: int
+    setup: bytes
+    round: int
+    answers: dict[str, _Stored]
+    state: ClientState
+
+
 class Node:
     """A node that talks to one server; secrets are in memory only.
 
@@ -87,6 +101,25 @@ class Node:
     def connection(self) -> int:
         """Return the number of the connection that the node last said hello over."""
         return self._connection
+
+    def memory(self) -> Memory:
+        """Return what the node remembers, for a process that will go on for it; `recall` takes it.
+
+        The secrets of a round that it has answered to the end are not in it, unless keys live for the session.
+        """
+        policy = None if self.knowledge is None else self.knowledge.policy
+        ended = LAST in self._answers and not (policy is not None and policy.key_life == "session")
+        state = replace(self._state, masking=None, heard=None) if ended or self.over is not None else self._state
+        return Memory(
+            self._life, self._connection, self._run, self._attempt, self._setup, self._round, self._answers, state
+        )
+
+    def recall(self, memory: Memory) -> None:
+        """Go on as the process whose memory this is."""
+        self._life, self._connection, self._run = memory.life, memory.connection, memory.run
+        self._attempt, self._setup, self._round = memory.attempt, memory.setup, memory.round
+        self._answers, self._state = memory.answers, memory.state
+        self._client = self.member.client(memory.setup) if memory.run != NO_RUN else None
 
     def hello(self, connection: int | None = None) -> bytes:
         """Return the greeting to send over a connection."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,12 +29,14 @@ from sottovoce.federation.secure import Registry
 if TYPE_CHECKING:
     from sottovoce.federation.mqtt.transport import Transport
 
-__all__ = ["KEEP_ALIVE", "Around", "serve"]
+__all__ = ["KEEP_ALIVE", "Around", "MakeCarrier", "serve"]
 
 KEEP_ALIVE = 60  # seconds: the server must know soon that it is cut off
 
 Around = Callable[[Engine], Engine]
 Watch = Callable[[Status], None]
+MakeCarrier = Callable[[Listener, Roster, int], Carrier]
+"""What carries messages, given who listens, the roster, and the bytes of the largest message."""
 
 
 def serve(
@@ -42,6 +45,7 @@ def serve(
     *,
     keys: Path,
     broker: str | None = None,
+    carrier: MakeCarrier | None = None,
     resume: bool = False,
     simulated: bool = False,
     min_nodes: int | None = None,
@@ -52,20 +56,25 @@ def serve(
 ) -> Record:
     """Play an experiment with the nodes of a roster, and return its summary.
 
+    `carrier` takes the place of a connection to a broker: see `MakeCarrier`.
     `watch` is handed the engine's status, which changes while the run goes on; `around` may put an engine around ours.
     `check` is called while nodes are waited for, and raises if that is in vain.
     """
-    address = _address(broker or experiment.engine.broker)
-    check_simulated(address, simulated=simulated)
+    if carrier is None:
+        address = _address(broker or experiment.engine.broker)
+        check_simulated(address, simulated=simulated)
     identity = Identity.read(keys)
     if identity.id is not None:
         raise InputError(f"{keys} holds the keys of node {identity.id}; the server needs its own, in FED/server")
     roster = identity.read_roster()
-    spoken = None if resume else _reach(address, identity, roster)  # before anything is written
+    if carrier is None:
+        spoken = None if resume else _reach(address, identity, roster)  # before anything is written
+        carrier = partial(_transport, address, identity, spoken)
+    carried = carrier
 
     @contextmanager
     def connect(parts: Parts, run_id: bytes) -> Iterator[Engine]:
-        with _engine(parts, run_id, address, identity, roster, min_nodes, check, spoken) as engine:
+        with _engine(parts, run_id, carried, identity, roster, min_nodes, check) as engine:
             watch(engine.status)
             yield around(engine)
 
@@ -83,12 +92,11 @@ def serve(
 def _engine(
     parts: Parts,
     run_id: bytes,
-    address: Address,
+    carried: MakeCarrier,
     identity: Identity,
     roster: Roster,
     min_nodes: int | None,
     check: Callable[[], None],
-    spoken: str | None,
 ) -> Iterator[MqttEngine]:
     """Connect, and say goodbye: that the run is done, or that the server may come back."""
     table, most = parts.experiment.engine, largest_message(parts)
@@ -104,11 +112,7 @@ def _engine(
         min_nodes=min(len(roster.entries), table.min_nodes if min_nodes is None else min_nodes),
         most=most,
     )
-
-    def carrier(listener: Listener) -> Carrier:
-        return _transport(address, identity, roster, listener, most, spoken)
-
-    with MqttEngine(place, carrier, check) as engine:
+    with MqttEngine(place, lambda listener: carried(listener, roster, most), check) as engine:
         try:
             yield engine
         except BaseException as error:
@@ -119,8 +123,9 @@ def _engine(
 
 
 def _transport(
-    address: Address, identity: Identity, roster: Roster, listener: Listener, most: int, spoken: str | None
+    address: Address, identity: Identity, spoken: str | None, listener: Listener, roster: Roster, most: int
 ) -> Transport:
+    """Return a connection to a broker."""
     from sottovoce.federation.mqtt.transport import Transport
 
     return Transport(
@@ -154,7 +159,7 @@ class _Deaf:
 
 def _reach(address: Address, identity: Identity, roster: Roster) -> str:
     """Return what the broker speaks, or raise why it cannot be reached."""
-    with _transport(address, identity, roster, _Deaf(), 1 << 20, None) as transport:
+    with _transport(address, identity, None, _Deaf(), roster, 1 << 20) as transport:
         return transport.version
 
 

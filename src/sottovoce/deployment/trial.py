@@ -30,7 +30,7 @@ from sottovoce.experiment.config import Experiment, parse, to_toml
 from sottovoce.experiment.deployed import check_deployable
 from sottovoce.experiment.parts import Parts, gather
 
-__all__ = ["Trial", "deployable", "trial"]
+__all__ = ["Trial", "deal", "deployable", "trial"]
 
 _FAREWELL: Final = 10.0  # seconds that nodes have to leave after the run
 
@@ -111,7 +111,7 @@ def trial(
         init_federation(fed)
         add_nodes(fed, [f"node{number}" for number in range(nodes)])
         sign_roster(fed)
-        _deal(dealt, folder)
+        deal(dealt, folder)
         file = folder / "experiment.toml"
         write_new(file, to_toml(experiment.tables()).encode())
         with Broker(fed, kind) as broker:
@@ -142,11 +142,12 @@ def deployable(experiment: Experiment, dealt: Parts) -> Experiment:
         data |= {"shape": list(shaped.shape), "classes": shaped.classes, "scale": shaped.input_scale}
     if dealt.weighted and experiment.data.mean_records is None:
         data["mean_records"] = dealt.mean_size
-    tables["engine"] |= {"name": "mqtt"}
+    if experiment.engine.name == "local":
+        tables["engine"] |= {"name": "mqtt"}
     return parse(tables)
 
 
-def _deal(dealt: Parts, folder: Path) -> None:
+def deal(dealt: Parts, folder: Path) -> None:
     """Write each client's records to a file that only this user may read."""
     for number in range(dealt.partition.clients):
         places, path = dealt.partition.records(number), folder / f"node{number}.npz"

@@ -12,20 +12,22 @@ from sottovoce.federation.mqtt.carrier import Address
 
 __all__ = ["EngineTable"]
 
-_OF: Final = {  # keys that only one engine reads
-    "address": "ray",
-    **dict.fromkeys(("broker", "phase_timeout", "train_timeout", "min_nodes", "max_aborts"), "mqtt"),
+_NETWORKS: Final = ("mqtt", "flower")  # engines whose clients are other machines
+_OF: Final[dict[str, tuple[str, ...]]] = {  # keys that only some engines read
+    "address": ("ray",),
+    "broker": ("mqtt",),
+    **dict.fromkeys(("phase_timeout", "train_timeout", "min_nodes", "max_aborts"), _NETWORKS),
 }
 
 
 class EngineTable(Table):
     """The `[engine]` table: how a run is computed; it never changes the result."""
 
-    name: Literal["local", "ray", "mqtt"] = Field(
+    name: Literal["local", "ray", "mqtt", "flower"] = Field(
         "local",
         description='What plays the clients: "local" simulates them on this machine, "ray" on a Ray cluster '
         '(docs/ray.md); "mqtt" are nodes of a federation, which `sottovoce serve` and `sottovoce join` bring together '
-        "(docs/deploy.md).",
+        '(docs/deploy.md); "flower" are the SuperNodes of a Flower fleet (`sottovoce flower`, docs/flower.md).',
     )
     workers: int = Field(
         0,
@@ -47,31 +49,36 @@ class EngineTable(Table):
     phase_timeout: float = Field(
         60.0,
         gt=0,
-        description='For name = "mqtt": seconds that the server waits for the answers to a phase in which nobody '
+        description='For name = "mqtt" and "flower": '
+        "seconds that the server waits for the answers to a phase in which nobody "
         "trains; who has not answered by then has dropped out of the round.",
     )
     train_timeout: float = Field(
         600.0,
         gt=0,
-        description='For name = "mqtt": seconds that the server waits for the answers to a phase in which nodes train.',
+        description='For name = "mqtt" and "flower": '
+        "seconds that the server waits for the answers to a phase in which nodes train.",
     )
     min_nodes: int = Field(
         3,
         ge=1,
-        description='For name = "mqtt": nodes that must have come before the first round begins. Later rounds wait for '
+        description='For name = "mqtt" and "flower": '
+        "nodes that must have come before the first round begins. Later rounds wait for "
         "nobody.",
     )
     max_aborts: int = Field(
         10,
         ge=1,
-        description='For name = "mqtt": rounds without enough answers after which the run ends; it can be resumed.',
+        description='For name = "mqtt" and "flower": '
+        "rounds without enough answers after which the run ends; it can be resumed.",
     )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        for key, engine in _OF.items():
-            if self.name != engine and getattr(self, key) != type(self).model_fields[key].default:
-                raise ValueError(f'[engine] {key} is for name = "{engine}"; set that, or remove {key}')
+        for key, engines in _OF.items():
+            if self.name not in engines and getattr(self, key) != type(self).model_fields[key].default:
+                names = " or ".join(f'"{engine}"' for engine in engines)
+                raise ValueError(f"[engine] {key} is for name = {names}; set that, or remove {key}")
         if self.address not in ("local", "auto") and not _names_a_port(self.address):
             raise ValueError(
                 '[engine] address must be "local", "auto" or "host:port" with a port in [1024, 65535], got '

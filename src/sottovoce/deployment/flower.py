@@ -1,0 +1,245 @@
+"""Play the federation's round on a Flower fleet: the only file that imports flwr.
+
+Server and nodes speak as over MQTT, message for message; Flower carries the bytes. A node cannot speak first here, and
+every message to it starts a process. So the carrier wakes each SuperNode once, packs what waits for a node into one
+message, and sends the next when the last was answered; a node keeps its state between processes sealed (`sealed`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import defaultdict
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from sottovoce.core.errors import InputError, RunError, SottovoceError, WireError
+from sottovoce.deployment.book import Book
+from sottovoce.deployment.join import prepare
+from sottovoce.deployment.node import Node
+from sottovoce.deployment.roster import Roster
+from sottovoce.deployment.sealed import remembering, taking_turns
+from sottovoce.deployment.serve import serve
+from sottovoce.experiment.config import load
+from sottovoce.federation.mqtt.carrier import Listener
+from sottovoce.federation.mqtt.envelope import SERVER, open_message, topic_from, topic_to
+
+try:
+    from flwr.app import ConfigRecord, Context, Message, RecordDict
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import Grid, ServerApp
+except ImportError:  # pragma: no cover - tested in a process of its own
+    raise InputError(
+        "a Flower fleet needs flwr, which is not installed; install it, in an environment of its own, with pip install "
+        "'sottovoce[flower]'"
+    ) from None
+
+__all__ = ["GridCarrier", "client_app", "server_app"]
+
+_RECORD: Final = "sottovoce"
+_KIND: Final = "query"
+_TICK: Final = 0.25  # seconds between two looks for answers
+_ROLL_CALL: Final = 3.0  # seconds between two looks for nodes
+_NEEDED: Final = ("run", "keys", "data")  # what a SuperNode is told by its own operator
+
+log = logging.getLogger(__name__)
+
+
+class GridCarrier:
+    """What carries messages between our server and the SuperNodes of a fleet.
+
+    A SuperNode is the client whose signed greeting came from it. Whoever runs the SuperLink can drop and misroute, as a
+    broker can, and no more: signatures are checked at both ends.
+    """
+
+    def __init__(self, grid: Grid, longest: float, listener: Listener, roster: Roster, most: int) -> None:
+        self._grid = grid
+        self._longest = longest  # seconds that a message may be under way
+        self._listener = listener
+        self._roster = roster
+        self._most = most
+        self._lock = threading.Lock()
+        self._places: dict[int, int] = {}  # SuperNode by client
+        self._waiting: dict[int, list[bytes]] = defaultdict(list)  # by SuperNode
+        self._under_way: dict[str, int] = {}  # SuperNode by Flower's message id
+        self._woken: set[int] = set()
+        self._bytes = [0, 0]
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._carry, name="sottovoce grid", daemon=True)
+
+    def connect(self) -> None:
+        """Begin to look for SuperNodes."""
+        self._thread.start()
+        self._listener.connected(1)
+
+    def publish(self, topic: str, message: bytes, *, patience: float = 0.0) -> None:
+        """Let a message wait for its turn; one to a client that never spoke is dropped, and sent again when it does."""
+        if len(message) > self._most:
+            raise RunError(f"a message of {len(message)} bytes is too long, at most {self._most} are sent")
+        with self._lock:
+            for client, place in self._places.items():
+                if topic == topic_to(self._roster.federation, client):
+                    self._waiting[place].append(message)
+
+    def flush(self, seconds: float) -> bool:
+        """Wait until all messages are answered; tell whether they are."""
+        until = time.monotonic() + max(seconds, 4 * _ROLL_CALL)  # a process starts for each
+        while time.monotonic() < until:
+            with self._lock:
+                if not self._under_way and not any(self._waiting.values()):
+                    return True
+            time.sleep(_TICK)
+        return False
+
+    def wire(self) -> tuple[int, int]:
+        """Return the bytes of messages, without what Flower adds."""
+        return self._bytes[0], self._bytes[1]
+
+    def close(self) -> None:
+        """Carry no more."""
+        self._ending.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(timeout=10)
+
+    # What follows is called by the carrier's own thread, the only one that speaks to Flower.
+
+    def _carry(self) -> None:
+        looked = -_ROLL_CALL
+        while not self._ending.wait(_TICK):
+            try:
+                if time.monotonic() - looked > _ROLL_CALL:
+                    looked = time.monotonic()
+                    self._call_the_roll()
+                self._push()
+                self._pull()
+            except Exception as error:  # whatever Flower raises: its fleet may come back
+                log.warning("Flower: %s; trying again", error)
+                self._ending.wait(_ROLL_CALL)
+
+    def _call_the_roll(self) -> None:
+        """Wake every SuperNode that is new: it answers with its greeting."""
+        for place in set(self._grid.get_node_ids()) - self._woken:
+            self._woken.add(place)
+            self._under_way |= dict.fromkeys(self._grid.push_messages([self._packed(place, [])]), place)
+
+    def _push(self) -> None:
+        with self._lock:
+            busy = set(self._under_way.values())
+            going = {place: parts for place, parts in self._waiting.items() if parts and place not in busy}
+            for place in going:
+                self._waiting[place] = []
+        if not going:
+            return
+        numbers = self._grid.push_messages([self._packed(place, parts) for place, parts in going.items()])
+        with self._lock:
+            self._under_way |= dict(zip(numbers, going, strict=True))
+        self._bytes[1] += sum(len(part) for parts in going.values() for part in parts)
+
+    def _pull(self) -> None:
+        if not self._under_way:
+            return
+        for reply in self._grid.pull_messages(list(self._under_way)):
+            with self._lock:
+                place = self._under_way.pop(reply.metadata.reply_to_message_id, None)
+            if place is None:
+                continue
+            if reply.has_error():
+                log.warning("SuperNode %d could not answer; its operator sees why", place)
+                self._woken.discard(place)  # it is asked for its greeting again
+                continue
+            for message in _unpacked(reply, self._most):
+                self._hear(place, message)
+
+    def _hear(self, place: int, message: bytes) -> None:
+        self._bytes[0] += len(message)
+        try:
+            came = open_message(message, receiver=SERVER, key_of=self._roster.keys.get, most=self._most)
+        except WireError as error:
+            log.debug("dropped: %s", error)
+            return
+        with self._lock:
+            self._places[came.sender] = place
+        self._listener.heard(topic_from(self._roster.federation, came.sender), message)
+
+    def _packed(self, place: int, parts: list[bytes]) -> Message:
+        content = RecordDict({_RECORD: ConfigRecord({"parts": parts})})
+        return Message(content, place, _KIND, ttl=self._longest)
+
+
+def server_app(file: Path) -> ServerApp:
+    """Return the app that plays an experiment's server; keys and folder are in the run's configuration."""
+
+    def main(grid: Grid, context: Context) -> None:
+        told = context.run_config
+        try:
+            experiment = load(file, ["engine.name=flower"])
+            table = experiment.engine
+            longest = 2 * max(table.phase_timeout, table.train_timeout)
+            serve(
+                experiment,
+                Path(str(told["out"])),
+                keys=Path(str(told["keys"])),
+                carrier=partial(GridCarrier, grid, longest),
+                resume=bool(told.get("resume", False)),
+                simulated=bool(told.get("simulate-randomness", False)),
+                observe=lambda record: print(f"round {record['round']} is done", flush=True),
+            )
+        except SottovoceError as error:
+            raise SystemExit(f"error: {error}") from None
+
+    app = ServerApp()
+    app.main()(main)
+    return app
+
+
+def client_app() -> ClientApp:
+    """Return the app that plays one node; its experiment, keys and data are named by the SuperNode's operator."""
+
+    def query(message: Message, context: Context) -> Message:
+        try:
+            parts = _answers(context.node_config, _unpacked(message, 1 << 30))
+        except SottovoceError as error:
+            print(f"error: {error}", flush=True)
+            raise RuntimeError("this node could not answer") from None
+        return Message(RecordDict({_RECORD: ConfigRecord({"parts": parts})}), reply_to=message)
+
+    app = ClientApp()
+    app.query()(query)
+    return app
+
+
+def _answers(told: Any, messages: list[bytes]) -> list[bytes]:
+    """Let the node take in messages, and return what it sends; with none, its greeting."""
+    lacking = [name for name in _NEEDED if name not in told]
+    if lacking:
+        raise InputError(
+            f"--node-config lacks {', '.join(lacking)}; give run (the experiment file), keys (this node's folder) and "
+            "data (its records)"
+        )
+    simulated = bool(told.get("simulate-randomness", False))
+    experiment = load(Path(str(told["run"])), ["engine.name=flower"])
+    keys, label = Path(str(told["keys"])), told.get("label")
+    ready = prepare(
+        experiment, None, keys, str(told["data"]), label=None if label is None else str(label), simulated=simulated
+    )
+    folder = ready.state or keys / "state" / "simulated"
+    with taking_turns(folder), Book(ready.state, ready.plan) as book:
+        node = Node(ready.member, book)
+        with remembering(node, folder, ready.member.facts.config.encode()):
+            if not messages:
+                return [node.hello(1)]
+            sent = [answer for message in messages for answer in node.receive(message)]
+        if node.over is not None:
+            print(node.over.words, flush=True)
+        return sent
+
+
+def _unpacked(message: Message, most: int) -> list[bytes]:
+    """Return the messages in a Flower message; what is not of our making is dropped."""
+    record = message.content.config_records.get(_RECORD)
+    parts = None if record is None else record.get("parts")
+    if not isinstance(parts, list):
+        return []
+    return [part for part in parts if isinstance(part, bytes) and len(part) <= most]

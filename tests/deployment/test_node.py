@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -117,6 +118,27 @@ def test_nodes_around_a_table_make_the_sum_of_the_twin() -> None:
 
     assert [total.senders for total in totals] == [CLIENTS, CLIENTS]
     assert [total.bytes_up for total in totals] == [total.bytes_up for total in play(SECURE, rounds=2).totals]
+
+
+def test_a_process_of_its_own_for_every_message_changes_nothing_and_keeps_no_secret_of_an_ended_round() -> None:
+    memories: list[tuple[str, bytes]] = []
+
+    def start_again(request: Request, client: int, payload: bytes) -> bytes:
+        if client == 1:
+            packed = pickle.dumps(held.nodes[1].memory())
+            memories.append((request.phase, packed))
+            held.nodes[1] = Node(held.nodes[1].member, Book(None, None))
+            held.nodes[1].recall(pickle.loads(packed))
+        return payload
+
+    held = table(SECURE, alter=start_again)
+    totals = held.play(range(1, 3))
+
+    undisturbed = table(SECURE).play(range(1, 3))
+    assert all((one.values == other.values).all() for one, other in zip(totals, undisturbed, strict=True))
+    kept = {phase: pickle.loads(packed).state for phase, packed in memories}  # of round 2, before each phase
+    assert kept["mask"].masking is not None
+    assert (kept["advertise"].masking, kept["advertise"].heard) == (None, None)
 
 
 @pytest.mark.parametrize("phase", ["advertise", "share", "mask", "consistency", "unmask"])

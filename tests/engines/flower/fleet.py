@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -112,10 +113,8 @@ class Fleet:
                 process.wait(timeout=5)
             except (ProcessLookupError, subprocess.TimeoutExpired):
                 pass
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             process.wait()
         self.processes.clear()
 

@@ -1,0 +1,64 @@
+"""`sottovoce flower` writes an app folder, whole or not at all; it needs no flwr."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from pathlib import Path
+
+from tests.cli.conftest import Shell
+
+from sottovoce.deployment.keys import add_nodes, init_federation, sign_roster
+
+EXPERIMENT = """
+[data]
+clients = 2
+[cohort]
+sample_rate = 1
+"""
+
+
+def federation(folder: Path) -> Path:
+    init_federation(folder / "fed")
+    add_nodes(folder / "fed", ["lyon", "oslo"])
+    sign_roster(folder / "fed")
+    (folder / "e.toml").write_text(EXPERIMENT)
+    return folder / "fed"
+
+
+def test_the_app_has_two_modules_the_experiment_and_the_servers_folders(shell: Shell, tmp_path: Path) -> None:
+    fed, app = federation(tmp_path), tmp_path / "app"
+
+    words = ("--keys", str(fed / "server"), "--out", str(tmp_path / "out"), "--to", str(app), "--json")
+    done = shell("flower", "e.toml", *words)
+
+    assert done.json()["app"] == str(app)
+    told = tomllib.loads((app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+    assert told["config"]["keys"] == str(fed / "server") and told["config"]["out"] == str(tmp_path / "out")
+    assert told["config"]["simulate-randomness"] is False
+    for part in told["components"].values():
+        module, _, name = part.partition(":")
+        source = (app / f"{module.replace('.', '/')}.py").read_text()
+        assert f"{name} = " in source
+        ast.parse(source)
+    experiment = tomllib.loads((app / "sottovoce_run" / "experiment.toml").read_text())
+    assert experiment["engine"]["name"] == "flower" and experiment["data"]["clients"] == 2
+
+
+def test_wrong_keys_a_taken_folder_and_an_experiment_for_simulations_are_refused(shell: Shell, tmp_path: Path) -> None:
+    fed, app = federation(tmp_path), tmp_path / "app"
+
+    def refused(*words: str) -> str:
+        done = shell("flower", "e.toml", "--to", str(app), *words)
+        assert done.code == 2
+        return done.err
+
+    assert "holds the keys of node 0" in refused("--keys", str(fed / "nodes" / "lyon"))
+    assert "is no folder with keys" in refused("--keys", str(fed / "nowhere"))
+    attack = ("--set", "threat.attack=random-update", "--set", "threat.fraction=0.5")
+    assert "[threat] cannot be played in a deployed run" in refused(*attack, "--keys", str(fed / "server"))
+    assert not app.exists()
+    app.mkdir()
+    (app / "mine").touch()
+    assert "is already there and was not changed" in refused("--keys", str(fed / "server"))
+    assert [file.name for file in app.iterdir()] == ["mine"]

@@ -5,8 +5,9 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 RAY    := .venv-ray
+FLOWER := .venv-flower
 
-.PHONY: demo test test-engines lint mutants wheel-check bench bench-peers clean
+.PHONY: demo test test-engines test-ray test-flower lint mutants wheel-check bench bench-peers clean
 
 demo: $(STAMP)
 	$(BIN)/sottovoce sweep experiments/demo.toml --out runs/demo > /dev/null
@@ -16,9 +17,15 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
-# Engines that need packages of their own; `make test` leaves them out.
-test-engines: $(RAY)/.installed
+# Engines that need packages of their own; `make test` leaves them out. Both at once: a Flower fleet waits most of the time.
+test-engines: $(RAY)/.installed $(FLOWER)/.installed
+	$(MAKE) -j 2 test-ray test-flower
+
+test-ray: $(RAY)/.installed
 	$(RAY)/bin/python -m pytest tests/engines/ray
+
+test-flower: $(FLOWER)/.installed
+	$(FLOWER)/bin/python -m pytest tests/engines/flower
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -51,5 +58,9 @@ $(RAY)/.installed: $(STAMP)
 	.ci/layer $(VENV) $(RAY) ray
 	@touch $@
 
+$(FLOWER)/.installed: $(STAMP)
+	.ci/layer $(VENV) $(FLOWER) flower
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(RAY) build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(RAY) $(FLOWER) build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

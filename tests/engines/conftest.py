@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-collect_ignore = [] if find_spec("ray") is not None else ["ray"]
+collect_ignore = [name for name, package in (("ray", "ray"), ("flower", "flwr")) if find_spec(package) is None]

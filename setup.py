@@ -39,10 +39,11 @@ setup(
     ext_modules=[
         Extension(
             "sottovoce.models._kernels",
-            [str(MODELS / "kernels.c")],
+            [str(source) for source in sorted(MODELS.glob("kernels*.c"))],
             depends=[str(header) for header in sorted(MODELS.glob("*.h"))],
-            # No -march: the code asks for AVX2 function by function and the processor is asked at run time.
-            extra_compile_args=OPTIONS,
+            # No -march: there is a file for each level of processors, and the processor is asked at run time.
+            extra_compile_args=[*OPTIONS, "-ffp-contract=off"],
+            libraries=[] if os.name == "nt" else ["m"],
             optional=True,
         ),
         Extension(

@@ -1,9 +1,9 @@
 """Train the papers' CNN, MLPs and logistic regression several times faster than autograd, on one core.
 
 `FastTrainer` computes what `TorchTrainer` computes, on the same batches, for networks of convolutions (stride 1),
-max-pool 2, ReLU and dense layers under plain SGD. The work is done by `kernels.c`, whose first comment says where the
-time is saved. `kernels.py` describes the network to them. This file checks and prepares, chooses how each layer learns,
-and owns the memory.
+max-pool 2, ReLU and dense layers under plain SGD. The work is done by `kernels_train.h`, whose first comment says where
+the time is saved. `kernels.py` describes the network to them. This file checks and prepares, chooses how each layer
+learns, and owns the memory.
 
 How a layer learns is chosen from its own shape, the mask and the client's batch size, never from the other clients of
 a call, so that a client's update has the same bits in any company:
@@ -127,7 +127,7 @@ class FastTrainer:
         logits = np.empty((len(x), 1 if self.network.binary else self.network.classes), np.float32)
         job = self._job(batch=_RECORDS, raw=x.dtype == np.uint8)
         workspace = self._workspace(job, None)
-        self._kernels.sottovoce_scores(job, _place(packed), len(x), _place(x), _place(workspace), _place(logits))
+        self._kernels.scores(job, _place(packed), len(x), _place(x), _place(workspace), _place(logits))
         _give_back(self._spare_rooms, workspace)
         return logits[:, 0] if self.network.binary else logits
 
@@ -149,7 +149,7 @@ class FastTrainer:
         job = self._job(batch=largest, raw=raw, modes=modes, steps=steps, lr=lr, kept=kept)
         job.lowest = 0 if trainable is None else self._lowest(trainable)
         job.chunk = min(_CLIENTS, len(clients))
-        while job.chunk > 1 and self._kernels.sottovoce_workspace_size(job, mask_place) > _WORKSPACE:
+        while job.chunk > 1 and self._kernels.workspace_size(job, mask_place) > _WORKSPACE:
             job.chunk //= 2
         workspace, size = self._workspace(job, mask_place), job.chunk
         for first in range(0, len(clients), size):
@@ -177,7 +177,7 @@ class FastTrainer:
         batch = np.array([client.batch for client in clients], np.int32)
         share = np.array([client.share for client in clients], np.float32)
         x_places, y_places = _places(x), _places(y)
-        self._kernels.sottovoce_train(
+        self._kernels.train(
             job,
             _place(packed),
             mask,
@@ -200,7 +200,7 @@ class FastTrainer:
     ) -> Vector:
         """Return what one client of the chunk in the workspace learnt."""
         row = self._row()
-        self._kernels.sottovoce_update(job, _place(packed), mask, number, batch, _place(workspace), _place(row))
+        self._kernels.update(job, _place(packed), mask, number, batch, _place(workspace), _place(row))
         return row
 
     def _job(
@@ -233,8 +233,8 @@ class FastTrainer:
         # Parameters off the wire cannot change; others are remembered as they are now.
         params = np.array(params, np.float32, copy=True if params.flags.writeable else None)
         job = self._job(batch=1, raw=False)
-        packed = _room(self._kernels.sottovoce_packed_size(job))
-        self._kernels.sottovoce_pack(job, _place(params), _place(packed))
+        packed = _room(self._kernels.packed_size(job))
+        self._kernels.pack(job, _place(params), _place(packed))
         self._packed = params, packed
         return packed
 
@@ -251,7 +251,7 @@ class FastTrainer:
         return row[:]
 
     def _workspace(self, job: Job, mask: int | None) -> NDArray[np.uint8]:
-        size = self._kernels.sottovoce_workspace_size(job, mask)
+        size = self._kernels.workspace_size(job, mask)
         spare = _take(self._spare_rooms, size)
         return _room(size) if spare is None else spare
 

@@ -9,12 +9,12 @@ import ctypes
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from sottovoce.core.errors import InputError
 from sottovoce.models.network import Conv2d, Flatten, Linear, MaxPool, Network, Shape
 
-__all__ = ["Job", "Layer", "kernels", "layers_of", "unavailable"]
+__all__ = ["Job", "Kernels", "Layer", "kernels", "layers_of", "unavailable"]
 
 MAX_LAYERS: Final = 32  # as in kernels_shapes.h
 
@@ -99,8 +99,27 @@ def _spans(network: Network, number: int) -> dict[str, int]:
     return {name: layout.span(f"{number}.{tensor}").start for name, tensor in (("weight", "kernel"), ("bias", "bias"))}
 
 
+class Kernels:
+    """The functions of the library for a level: 0 is any processor, 1 is AVX2 with FMA, 2 is AVX-512."""
+
+    def __init__(self, loaded: ctypes.CDLL, level: int) -> None:
+        job, place, number = ctypes.POINTER(Job), ctypes.c_void_p, ctypes.c_int32
+
+        def function(name: str, result: Any, *arguments: Any) -> Any:
+            found = getattr(loaded, f"sottovoce_{name}_{level}")
+            found.restype, found.argtypes = result, arguments
+            return found
+
+        self.packed_size = function("packed_size", ctypes.c_int64, job)
+        self.workspace_size = function("workspace_size", ctypes.c_int64, job, place)
+        self.pack = function("pack", None, job, place, place)
+        self.train = function("train", None, job, *[place] * 8)
+        self.update = function("update", None, job, place, place, number, number, place, place)
+        self.scores = function("scores", None, job, place, ctypes.c_int64, place, place, place)
+
+
 @cache
-def _library() -> ctypes.CDLL | str:
+def _library() -> Kernels | str:
     """Load the kernels, or say why not."""
     spec = find_spec("sottovoce.models._kernels")
     if spec is None or spec.origin is None:
@@ -110,26 +129,13 @@ def _library() -> ctypes.CDLL | str:
     except OSError as error:
         return f"{Path(spec.origin).name} does not load: {error}"
     if not library.sottovoce_supported():
-        return "the processor has no AVX2 and FMA"
-    if not hasattr(library, "sottovoce_train") or library.sottovoce_job_size() != ctypes.sizeof(Job):
+        return "the kernels are not written for the compiler that sottovoce was installed with"
+    if not hasattr(library, "sottovoce_level") or library.sottovoce_job_size() != ctypes.sizeof(Job):
         return f"{Path(spec.origin).name} was built from other sources; install sottovoce again"
-    job, place, number = ctypes.POINTER(Job), ctypes.c_void_p, ctypes.c_int32
-    library.sottovoce_packed_size.argtypes = (job,)
-    library.sottovoce_packed_size.restype = ctypes.c_int64
-    library.sottovoce_workspace_size.argtypes = (job, place)
-    library.sottovoce_workspace_size.restype = ctypes.c_int64
-    library.sottovoce_pack.argtypes = (job, place, place)
-    library.sottovoce_pack.restype = None
-    library.sottovoce_train.argtypes = (job, *[place] * 8)
-    library.sottovoce_train.restype = None
-    library.sottovoce_update.argtypes = (job, place, place, number, number, place, place)
-    library.sottovoce_update.restype = None
-    library.sottovoce_scores.argtypes = (job, place, ctypes.c_int64, place, place, place)
-    library.sottovoce_scores.restype = None
-    return library
+    return Kernels(library, library.sottovoce_level())
 
 
-def kernels() -> ctypes.CDLL:
+def kernels() -> Kernels:
     """Return the kernels, or raise with the reason why there are none."""
     library = _library()
     if isinstance(library, str):

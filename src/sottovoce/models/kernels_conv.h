@@ -7,37 +7,32 @@
 /* Reduce `window` rows of 16 convolution outputs to one; keep which was first largest, or INACTIVE after the ReLU. */
 TEMPLATE void pool_cell(const float *v, int window, const float *bias, int relu, float *out, int width,
                         uint8_t *where) {
-    __m256i picked[2];
     float line[16];
     float *place = width == 16 ? out : line;
-    for (int half = 0; half < 2; half++) {
-        __m256 best = _mm256_loadu_ps(v + 8 * half);
-        __m256i index = _mm256_setzero_si256();
+    for (int at = 0; at < 16; at += LANES) {
+        Part best = part_of(v + at);
+        Mask index = {0};
         for (int q = 1; q < window; q++) {
-            const __m256 next = _mm256_loadu_ps(v + q * 16 + 8 * half);
+            const Part next = part_of(v + q * 16 + at);
             /* NaN wins, as in torch, and stays: nothing is greater than it. */
-            const __m256 wins = _mm256_or_ps(_mm256_cmp_ps(next, best, _CMP_GT_OQ),
-                                             _mm256_cmp_ps(next, next, _CMP_UNORD_Q));
-            best = _mm256_blendv_ps(best, next, wins);
-            index = _mm256_blendv_epi8(index, _mm256_set1_epi32(q), _mm256_castps_si256(wins));
+            const Mask wins = (Mask)(next > best) | (Mask)(next != next);
+            best = select_part(wins, next, best);
+            index = (Mask)select_part(wins, (Part)((Mask){0} + q), (Part)index);
         }
-        best = _mm256_add_ps(best, _mm256_loadu_ps(bias + 8 * half));
+        best += part_of(bias + at);
         if (relu) {
-            const __m256 dead = _mm256_cmp_ps(best, _mm256_setzero_ps(), _CMP_LE_OQ);
-            index = _mm256_or_si256(index, _mm256_and_si256(_mm256_castps_si256(dead), _mm256_set1_epi32(INACTIVE)));
-            best = _mm256_andnot_ps(dead, best);
+            const Mask dead = (Mask)(best <= all_part(0));
+            index |= dead & ((Mask){0} + INACTIVE);
+            best = (Part)(~dead & (Mask)best);
         }
-        _mm256_storeu_ps(place + 8 * half, best);
-        picked[half] = index;
+        put_part(place + at, best);
+        *(LooseSmall *)(where + at) = __builtin_convertvector(index, Small);
     }
     if (width < 16) memcpy(out, line, (size_t)width * sizeof(float));
-    const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(picked[0], picked[1]), 0xd8);
-    const __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
-    _mm_storeu_si128((__m128i *)where, bytes);
 }
 
 /* Convolve, pool and rectify one padded image. */
-static FAST void conv_forward(const Shape *s, const float *panel, const float *bias, const float *x, float *out,
+static void conv_forward(const Shape *s, const float *panel, const float *bias, const float *x, float *out,
                               uint8_t *where) {
     _Alignas(64) float outputs[GROUP * 16];
     const float *rows[GROUP];
@@ -62,7 +57,7 @@ static FAST void conv_forward(const Shape *s, const float *panel, const float *b
 }
 
 /* List the gradients that are not zero, by channel (for the kernel) and by position (for the image below). */
-static FAST void conv_lists(Plan *plan, const Shape *s, const float *gradient, const uint8_t *where) {
+static void conv_lists(Plan *plan, const Shape *s, const float *gradient, const uint8_t *where) {
     Entry *by_channel = plan->by_channel, *by_position = plan->by_position;
     int32_t *channel_count = plan->channel_count, *position_count = plan->position_count;
     memset(channel_count, 0, (size_t)s->is.out * sizeof(int32_t));
@@ -72,11 +67,11 @@ static FAST void conv_lists(Plan *plan, const Shape *s, const float *gradient, c
         for (int first = 0; first < s->is.out; first += 8) {
             unsigned live = 0;
             if (first + 8 <= s->is.out) {
-                const __m256i q = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(where + first)));
-                const __m256 dead = _mm256_castsi256_ps(_mm256_cmpeq_epi32(q, _mm256_set1_epi32(INACTIVE)));
-                const __m256 some =
-                    _mm256_cmp_ps(_mm256_loadu_ps(values + first), _mm256_setzero_ps(), _CMP_NEQ_UQ);
-                live = (unsigned)_mm256_movemask_ps(_mm256_andnot_ps(dead, some));
+                for (int at = 0; at < 8; at += LANES) {
+                    const Mask q = __builtin_convertvector(*(const LooseSmall *)(where + first + at), Mask);
+                    const Mask some = (Mask)(part_of(values + first + at) != all_part(0));
+                    live |= bits_of(~(Mask)(q == INACTIVE) & some) << at;
+                }
             } else {
                 for (int c = first; c < s->is.out; c++) {
                     live |= (unsigned)(where[c] != INACTIVE && values[c] != 0) << (c - first);
@@ -95,37 +90,37 @@ static FAST void conv_lists(Plan *plan, const Shape *s, const float *gradient, c
 /* to += sum over entries of value * (a block of the patch at the entry). */
 TEMPLATE void gather_block(const int rows, const int vectors, const Entry *entry, int count, const float *x,
                            ptrdiff_t row_stride, float *to) {
-    __m256 sum[14];
-    for (int i = 0; i < rows * vectors; i++) sum[i] = _mm256_loadu_ps(to + 8 * i);
+    Vector sum[14];
+    for (int i = 0; i < rows * vectors; i++) sum[i] = load(to + 8 * i);
     for (int e = 0; e < count; e++) {
-        const __m256 value = _mm256_broadcast_ss(&entry[e].value);
+        const Vector value = all(entry[e].value);
         const float *patch = x + entry[e].at;
         for (int r = 0; r < rows; r++) {
             for (int v = 0; v < vectors; v++) {
                 sum[r * vectors + v] =
-                    _mm256_fmadd_ps(value, _mm256_loadu_ps(patch + r * row_stride + 8 * v), sum[r * vectors + v]);
+                    fused(value, load(patch + r * row_stride + 8 * v), sum[r * vectors + v]);
             }
         }
     }
-    for (int i = 0; i < rows * vectors; i++) _mm256_storeu_ps(to + 8 * i, sum[i]);
+    for (int i = 0; i < rows * vectors; i++) store(to + 8 * i, sum[i]);
 }
 
 /* patch += sum over entries of value * (a block of the channel's kernel). */
 TEMPLATE void scatter_block(const int rows, const int vectors, const Entry *entry, int count, const float *kernel,
                             ptrdiff_t row_stride, float *patch) {
-    __m256 sum[14];
+    Vector sum[14];
     for (int r = 0; r < rows; r++) {
-        for (int v = 0; v < vectors; v++) sum[r * vectors + v] = _mm256_loadu_ps(patch + r * row_stride + 8 * v);
+        for (int v = 0; v < vectors; v++) sum[r * vectors + v] = load(patch + r * row_stride + 8 * v);
     }
     for (int e = 0; e < count; e++) {
-        const __m256 value = _mm256_broadcast_ss(&entry[e].value);
+        const Vector value = all(entry[e].value);
         const float *block = kernel + (ptrdiff_t)entry[e].at * (rows * vectors * 8);
         for (int i = 0; i < rows * vectors; i++) {
-            sum[i] = _mm256_fmadd_ps(value, _mm256_loadu_ps(block + 8 * i), sum[i]);
+            sum[i] = fused(value, load(block + 8 * i), sum[i]);
         }
     }
     for (int r = 0; r < rows; r++) {
-        for (int v = 0; v < vectors; v++) _mm256_storeu_ps(patch + r * row_stride + 8 * v, sum[r * vectors + v]);
+        for (int v = 0; v < vectors; v++) store(patch + r * row_stride + 8 * v, sum[r * vectors + v]);
     }
 }
 
@@ -134,7 +129,7 @@ TEMPLATE void scatter_block(const int rows, const int vectors, const Entry *entr
     CASE(1, 1) CASE(1, 2) CASE(1, 3) CASE(1, 4) CASE(1, 5) CASE(1, 6) CASE(1, 7) CASE(1, 8) CASE(1, 9) CASE(1, 10)  \
     CASE(3, 1) CASE(3, 2) CASE(5, 1) CASE(5, 2) CASE(7, 1)
 
-static FAST void conv_kernel_gradient(const Plan *plan, const Shape *s, const float *x, float *gradient) {
+static void conv_kernel_gradient(const Plan *plan, const Shape *s, const float *x, float *gradient) {
     for (int block = 0; block < s->blocks; block++) {
         const float *from = x + block / s->chunks * s->block_rows * s->row_stride +
                             block % s->chunks * s->block_vectors * 8;
@@ -153,7 +148,7 @@ static FAST void conv_kernel_gradient(const Plan *plan, const Shape *s, const fl
     }
 }
 
-static FAST void conv_image_gradient(const Plan *plan, const Shape *s, const float *back, float *dx) {
+static void conv_image_gradient(const Plan *plan, const Shape *s, const float *back, float *dx) {
     memset(dx, 0, (size_t)s->in_stride * sizeof(float));
     for (int block = 0; block < s->blocks; block++) {
         float *to = dx + block / s->chunks * s->block_rows * s->row_stride + block % s->chunks * s->block_vectors * 8;
@@ -175,7 +170,7 @@ static FAST void conv_image_gradient(const Plan *plan, const Shape *s, const flo
 }
 
 /* The same gradient for the kept taps alone; entry e of channel c reads the input at kept_in[e] from the patch. */
-static FAST void conv_kept_gradient(const Plan *plan, const Shape *s, const float *x, float *gradient) {
+static void conv_kept_gradient(const Plan *plan, const Shape *s, const float *x, float *gradient) {
     for (int c = 0; c < s->is.out; c++) {
         const Entry *entry = plan->by_channel + (int64_t)c * s->cells;
         const int count = plan->channel_count[c];
@@ -193,15 +188,15 @@ static FAST void conv_kept_gradient(const Plan *plan, const Shape *s, const floa
     }
 }
 
-static FAST void step_bias(const Shape *s, const Slot *slot, const float *gradient, float rate) {
-    const __m256 factor = _mm256_set1_ps(rate);
+static void step_bias(const Shape *s, const Slot *slot, const float *gradient, float rate) {
+    const Vector factor = all(rate);
     for (int o = 0; o < s->out_padded; o += 8) {
         step_vector(slot->bias_sum + o, s->bias + o, slot->bias + o,
-                    masked(_mm256_loadu_ps(gradient + o), s->mask_bias ? s->mask_bias + o : NULL), factor);
+                    masked(load(gradient + o), s->mask_bias ? s->mask_bias + o : NULL), factor);
     }
 }
 
-static FAST void step_conv(const Shape *s, const Slot *slot, float *gradient, float rate) {
+static void step_conv(const Shape *s, const Slot *slot, float *gradient, float rate) {
     if (s->is.mode == SPARSE) {
         for (int64_t e = 0; e < s->is.kept; e++) {
             const int tap = s->order[e], c = s->kept_out[e];
@@ -212,7 +207,7 @@ static FAST void step_conv(const Shape *s, const Slot *slot, float *gradient, fl
         }
         return;
     }
-    const __m256 factor = _mm256_set1_ps(rate);
+    const Vector factor = all(rate);
     /* The lanes past a row of taps have gathered neighbours of the patch; they must stay zero in the weights. */
     for (int row = 0; row < s->is.kernel; row++) {
         for (int column = s->taps_row; column < s->chunks * s->block_vectors * 8; column++) {
@@ -222,13 +217,13 @@ static FAST void step_conv(const Shape *s, const Slot *slot, float *gradient, fl
     }
     for (int64_t i = 0; i < s->back_size; i += 8) {
         step_vector(slot->sum + i, s->back + i, slot->back + i,
-                    masked(_mm256_loadu_ps(gradient + i), s->mask ? s->mask + i : NULL), factor);
+                    masked(load(gradient + i), s->mask ? s->mask + i : NULL), factor);
     }
     panels_from_back(slot->panel, slot->back, s);
 }
 
 /* Go back through a convolution for a whole batch and take its step; `d` is replaced by the gradient below. */
-static FAST void conv_backward(Plan *plan, int layer, const Slot *slot, int batch, float **d, int64_t *d_stride,
+static void conv_backward(Plan *plan, int layer, const Slot *slot, int batch, float **d, int64_t *d_stride,
                                float rate) {
     const Shape *s = &plan->shape[layer];
     const int below = layer > plan->job->lowest, sparse = s->is.mode == SPARSE;

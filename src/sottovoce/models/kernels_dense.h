@@ -6,35 +6,35 @@
 
 TEMPLATE void tile(const int rows, const float *const *a, ptrdiff_t shift, int segments, ptrdiff_t segment, int length,
                    const float *w, ptrdiff_t w_stride, float *c, ptrdiff_t c_stride, int add) {
-    __m256 low[TILE], high[TILE];
+    Vector low[TILE], high[TILE];
     const float *from[TILE];
     for (int r = 0; r < rows; r++) {
-        low[r] = high[r] = _mm256_setzero_ps();
+        low[r] = high[r] = all(0);
         from[r] = a[r] + shift;
     }
     for (int s = 0; s < segments; s++) {
         for (int k = 0; k < length; k++, w += w_stride) {
-            const __m256 w0 = _mm256_loadu_ps(w), w1 = _mm256_loadu_ps(w + 8);
+            const Vector w0 = load(w), w1 = load(w + 8);
             for (int r = 0; r < rows; r++) {
-                const __m256 v = _mm256_broadcast_ss(from[r] + k);
-                low[r] = _mm256_fmadd_ps(v, w0, low[r]);
-                high[r] = _mm256_fmadd_ps(v, w1, high[r]);
+                const Vector v = all(from[r][k]);
+                low[r] = fused(v, w0, low[r]);
+                high[r] = fused(v, w1, high[r]);
             }
         }
         for (int r = 0; r < rows; r++) from[r] += segment;
     }
     for (int r = 0; r < rows; r++, c += c_stride) {
         if (add) {
-            low[r] = _mm256_add_ps(low[r], _mm256_loadu_ps(c));
-            high[r] = _mm256_add_ps(high[r], _mm256_loadu_ps(c + 8));
+            low[r] = plus(low[r], load(c));
+            high[r] = plus(high[r], load(c + 8));
         }
-        _mm256_storeu_ps(c, low[r]);
-        _mm256_storeu_ps(c + 8, high[r]);
+        store(c, low[r]);
+        store(c + 8, high[r]);
     }
 }
 
 /* c[r] (+)= sum over segments and k of a[r][shift + segment s + k] * w[s, k], 16 columns wide. */
-static FAST void product(const float *const *a, int rows, ptrdiff_t shift, int segments, ptrdiff_t segment, int length,
+static void product(const float *const *a, int rows, ptrdiff_t shift, int segments, ptrdiff_t segment, int length,
                          const float *w, ptrdiff_t w_stride, float *c, ptrdiff_t c_stride, int add) {
     for (; rows >= TILE; rows -= TILE, a += TILE, c += TILE * c_stride) {
         tile(TILE, a, shift, segments, segment, length, w, w_stride, c, c_stride, add);
@@ -50,7 +50,7 @@ static FAST void product(const float *const *a, int rows, ptrdiff_t shift, int s
 }
 
 /* c = a @ w for w in panels; the depth is cut so that a piece of a panel stays in the first-level cache. */
-static FAST void multiply(const float *const *a, int rows, int depth, const float *panel, int panels, float *c,
+static void multiply(const float *const *a, int rows, int depth, const float *panel, int panels, float *c,
                           ptrdiff_t c_stride) {
     for (int k = 0; k < depth; k += DEPTH) {
         for (int p = 0; p < panels; p++) {
@@ -60,23 +60,17 @@ static FAST void multiply(const float *const *a, int rows, int depth, const floa
     }
 }
 
-TEMPLATE float total(__m256 v) {
-    __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
-    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
-}
-
 TEMPLATE void dots_tile(const int m, const int n, const float *a, const float *b, ptrdiff_t stride, float factor,
                         float *c, ptrdiff_t c_stride) {
-    __m256 sum[2][4];
+    Vector sum[2][4];
     for (int i = 0; i < m; i++) {
-        for (int j = 0; j < n; j++) sum[i][j] = _mm256_setzero_ps();
+        for (int j = 0; j < n; j++) sum[i][j] = all(0);
     }
     for (ptrdiff_t k = 0; k < stride; k += 8) {
         for (int j = 0; j < n; j++) {
-            const __m256 v = _mm256_loadu_ps(b + j * stride + k);
+            const Vector v = load(b + j * stride + k);
             for (int i = 0; i < m; i++) {
-                sum[i][j] = _mm256_fmadd_ps(_mm256_loadu_ps(a + i * stride + k), v, sum[i][j]);
+                sum[i][j] = fused(load(a + i * stride + k), v, sum[i][j]);
             }
         }
     }
@@ -86,7 +80,7 @@ TEMPLATE void dots_tile(const int m, const int n, const float *a, const float *b
 }
 
 /* c[i][j] = factor * <a_i, b_j>; rows are `stride` long, their padding is zero. */
-static FAST void dots(const float *a, int m, const float *b, int n, ptrdiff_t stride, float factor, float *c) {
+static void dots(const float *a, int m, const float *b, int n, ptrdiff_t stride, float factor, float *c) {
     for (int i = 0; i < m; i += 2) {
         const int pair = i + 1 < m;
         int j = 0;
@@ -108,33 +102,29 @@ static FAST void dots(const float *a, int m, const float *b, int n, ptrdiff_t st
 
 /* low, high = the `rows` x 16 tile of x^T g. */
 TEMPLATE void outer(const int rows, int depth, const float *x, ptrdiff_t x_stride, const float *g, ptrdiff_t g_stride,
-                    __m256 *low, __m256 *high) {
-    for (int r = 0; r < rows; r++) low[r] = high[r] = _mm256_setzero_ps();
+                    Vector *low, Vector *high) {
+    for (int r = 0; r < rows; r++) low[r] = high[r] = all(0);
     for (int k = 0; k < depth; k++, x += x_stride, g += g_stride) {
-        const __m256 g0 = _mm256_loadu_ps(g), g1 = _mm256_loadu_ps(g + 8);
+        const Vector g0 = load(g), g1 = load(g + 8);
         for (int r = 0; r < rows; r++) {
-            const __m256 v = _mm256_broadcast_ss(x + r);
-            low[r] = _mm256_fmadd_ps(v, g0, low[r]);
-            high[r] = _mm256_fmadd_ps(v, g1, high[r]);
+            const Vector v = all(x[r]);
+            low[r] = fused(v, g0, low[r]);
+            high[r] = fused(v, g1, high[r]);
         }
     }
 }
 
-TEMPLATE __m256 masked(__m256 v, const uint32_t *mask) {
-    return mask ? _mm256_and_ps(v, _mm256_loadu_ps((const float *)mask)) : v;
-}
-
-TEMPLATE void step_vector(float *sum, const float *first, float *now, __m256 gradient, __m256 rate) {
-    const __m256 s = _mm256_fmadd_ps(rate, gradient, _mm256_loadu_ps(sum));
-    _mm256_storeu_ps(sum, s);
-    _mm256_storeu_ps(now, _mm256_add_ps(_mm256_loadu_ps(first), s));
+TEMPLATE void step_vector(float *sum, const float *first, float *now, Vector gradient, Vector rate) {
+    const Vector s = fused(rate, gradient, load(sum));
+    store(sum, s);
+    store(now, plus(load(first), s));
 }
 
 TEMPLATE void step_tile(const int rows, int depth, const float *x, ptrdiff_t x_stride, const float *g,
                         ptrdiff_t g_stride, int64_t at, float *sum, const float *first, float *now,
                         const uint32_t *mask, float rate) {
-    __m256 low[TILE], high[TILE];
-    const __m256 factor = _mm256_set1_ps(rate);
+    Vector low[TILE], high[TILE];
+    const Vector factor = all(rate);
     outer(rows, depth, x, x_stride, g, g_stride, low, high);
     for (int r = 0; r < rows; r++, at += 16) {
         step_vector(sum + at, first + at, now + at, masked(low[r], mask ? mask + at : NULL), factor);
@@ -143,7 +133,7 @@ TEMPLATE void step_tile(const int rows, int depth, const float *x, ptrdiff_t x_s
 }
 
 /* sum += rate * x^T g and now = first + sum, all three in panels. */
-static FAST void step_dense(int depth, const float *x, ptrdiff_t x_stride, int rows, const float *g,
+static void step_dense(int depth, const float *x, ptrdiff_t x_stride, int rows, const float *g,
                             ptrdiff_t g_stride, int panels, float *sum, const float *first, float *now,
                             const uint32_t *mask, float rate) {
     for (int p = 0; p < panels; p++, g += 16) {
@@ -161,20 +151,20 @@ static FAST void step_dense(int depth, const float *x, ptrdiff_t x_stride, int r
 
 TEMPLATE void write_tile(const int rows, int depth, const float *x, ptrdiff_t x_stride, const float *g, float rate,
                          float *to, int columns, int width) {
-    __m256 low[TILE], high[TILE];
-    const __m256 factor = _mm256_set1_ps(rate);
+    Vector low[TILE], high[TILE];
+    const Vector factor = all(rate);
     outer(rows, depth, x, x_stride, g, 16, low, high);
     for (int r = 0; r < rows; r++, to += columns) {
         float line[16];
         float *place = width == 16 ? to : line;
-        _mm256_storeu_ps(place, _mm256_mul_ps(low[r], factor));
-        _mm256_storeu_ps(place + 8, _mm256_mul_ps(high[r], factor));
+        store(place, times(low[r], factor));
+        store(place + 8, times(high[r], factor));
         if (width < 16) memcpy(to, line, (size_t)width * sizeof(float));
     }
 }
 
 /* to (rows, columns) = rate * x^T g; `packed` has room for g in panels. */
-static FAST void write_outer(int depth, const float *x, ptrdiff_t x_stride, int rows, const float *g,
+static void write_outer(int depth, const float *x, ptrdiff_t x_stride, int rows, const float *g,
                              ptrdiff_t g_stride, int columns, float rate, float *packed, float *to) {
     const int panels = up(columns, 16) / 16;
     for (int p = 0; p < panels; p++) {

@@ -4,7 +4,7 @@
 
 #include "kernels_dense.h"
 
-static FAST void transpose_batch(const float *from, int batch, ptrdiff_t stride, int columns, float *to) {
+static void transpose_batch(const float *from, int batch, ptrdiff_t stride, int columns, float *to) {
     const int lanes = up(batch, 8);
     for (int j = 0; j < columns; j++) {
         for (int r = 0; r < lanes; r++) to[(int64_t)j * lanes + r] = r < batch ? from[r * stride + j] : 0;
@@ -12,48 +12,48 @@ static FAST void transpose_batch(const float *from, int batch, ptrdiff_t stride,
 }
 
 /* z += x @ (what the kept weights have moved). */
-static FAST void kept_forward(const Shape *s, const Slot *slot, int batch, float *z) {
+static void kept_forward(const Shape *s, const Slot *slot, int batch, float *z) {
     const int lanes = up(batch, 8);
     for (int o = 0; o < s->is.out; o++) {
         if (s->by_out[o] == s->by_out[o + 1]) continue;
         for (int first = 0; first < batch; first += 8) {
-            __m256 sum = _mm256_setzero_ps();
+            Vector sum = all(0);
             float line[8];
             for (int i = s->by_out[o]; i < s->by_out[o + 1]; i++) {
                 const int e = s->order[i];
-                sum = _mm256_fmadd_ps(_mm256_broadcast_ss(slot->sum + e),
-                                      _mm256_loadu_ps(slot->transposed + (int64_t)s->kept_in[e] * lanes + first), sum);
+                sum = fused(all(slot->sum[e]),
+                                      load(slot->transposed + (int64_t)s->kept_in[e] * lanes + first), sum);
             }
-            _mm256_storeu_ps(line, sum);
+            store(line, sum);
             for (int r = first; r < smaller(batch, first + 8); r++) z[(int64_t)r * s->out_padded + o] += line[r - first];
         }
     }
 }
 
 /* d += g @ (what the kept weights have moved)^T. */
-static FAST void kept_backward(const Shape *s, const Slot *slot, int batch, const float *g, float *d) {
+static void kept_backward(const Shape *s, const Slot *slot, int batch, const float *g, float *d) {
     const int lanes = up(batch, 8);
     for (int i = 0; i < s->is.in; i++) {
         if (s->by_in[i] == s->by_in[i + 1]) continue;
         for (int first = 0; first < batch; first += 8) {
-            __m256 sum = _mm256_setzero_ps();
+            Vector sum = all(0);
             float line[8];
             for (int e = s->by_in[i]; e < s->by_in[i + 1]; e++) {
-                sum = _mm256_fmadd_ps(_mm256_broadcast_ss(slot->sum + e),
-                                      _mm256_loadu_ps(g + (int64_t)s->kept_out[e] * lanes + first), sum);
+                sum = fused(all(slot->sum[e]),
+                                      load(g + (int64_t)s->kept_out[e] * lanes + first), sum);
             }
-            _mm256_storeu_ps(line, sum);
+            store(line, sum);
             for (int r = first; r < smaller(batch, first + 8); r++) d[r * s->in_stride + i] += line[r - first];
         }
     }
 }
 
-static FAST void kept_step(const Shape *s, const Slot *slot, int batch, const float *g, float rate) {
+static void kept_step(const Shape *s, const Slot *slot, int batch, const float *g, float rate) {
     const int lanes = up(batch, 8);
     for (int64_t e = 0; e < s->is.kept; e++) {
         const float *x = slot->transposed + (int64_t)s->kept_in[e] * lanes, *y = g + (int64_t)s->kept_out[e] * lanes;
-        __m256 sum = _mm256_mul_ps(_mm256_loadu_ps(x), _mm256_loadu_ps(y));
-        for (int r = 8; r < lanes; r += 8) sum = _mm256_fmadd_ps(_mm256_loadu_ps(x + r), _mm256_loadu_ps(y + r), sum);
+        Vector sum = times(load(x), load(y));
+        for (int r = 8; r < lanes; r += 8) sum = fused(load(x + r), load(y + r), sum);
         slot->sum[e] += rate * total(sum);
     }
 }

@@ -2,15 +2,7 @@
 #ifndef SOTTOVOCE_SHAPES_H
 #define SOTTOVOCE_SHAPES_H
 
-#include <immintrin.h>
-#include <math.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#define EXPORT __attribute__((visibility("default")))
-#define FAST __attribute__((target("avx2,fma")))
-#define TEMPLATE static inline __attribute__((always_inline, target("avx2,fma")))
+#include "kernels_vector.h"
 
 enum { MAX_LAYERS = 32, TILE = 6, GROUP = 96, DEPTH = 256 };
 enum { DIRECT = 0, LOW_RANK = 1, SPARSE = 2 };

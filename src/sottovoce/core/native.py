@@ -35,7 +35,7 @@ _TYPES: Final = {
 }
 
 # Result, then arguments: p an address, q a count, d a double; as in the C files.
-_SIGNATURES: Final = {
+SIGNATURES: Final = {
     "accumulate": "-pqpqqp",
     "add_digits": "-pqqpipq",
     "add_on_grid": "-ppqd",
@@ -106,7 +106,7 @@ class Functions:
     """The functions of the library for a level: 0 is any processor, 1 is AVX2 with FMA, 2 is AVX-512."""
 
     def __init__(self, loaded: ctypes.CDLL, level: int) -> None:
-        for name, signature in _SIGNATURES.items():
+        for name, signature in SIGNATURES.items():
             function = getattr(loaded, f"sottovoce_{name}_{level}")
             result, *arguments = (_TYPES[letter] for letter in signature)
             function.restype, function.argtypes = result, arguments

@@ -272,6 +272,7 @@ def test_a_broker_comes_back_at_its_port_and_leaves_no_process(fed: Path, tmp_pa
             assert server.enter()
 
     assert broker.port == port and (tmp_path / "log").stat().st_size
+    assert {path.name for path in (fed / "broker").iterdir()} == {"cert.pem", "key.pem"}, "no copy of a key is left"
     for process in (first, second):
         with pytest.raises(ProcessLookupError):
             os.kill(process, 0)
@@ -286,3 +287,4 @@ def test_a_broker_for_another_host_or_at_a_taken_port_says_so(fed: Path, tmp_pat
     (fed / "broker" / "key.pem").write_text("damaged")
     with pytest.raises(RunError, match="ended at once, with code"), Broker(fed, log=tmp_path / "log"):
         pass
+    assert {path.name for path in (fed / "broker").iterdir()} == {"cert.pem", "key.pem"}

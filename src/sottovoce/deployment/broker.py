@@ -10,7 +10,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -63,7 +62,8 @@ class Broker:
                 "a trial on one machine needs keys of its own: sottovoce keys init NAME"
             )
         self.port: Final = port or _free_port()
-        self._folder = Path(tempfile.mkdtemp(prefix="sottovoce-broker-"))
+        # Beside the keys, of which it holds a copy: what a killed process leaves is nowhere else.
+        self._folder = self._fed / "broker" / f"run-{self.port}"
         self.log: Final = log or fed / "broker" / "broker.log"
         self._file: IO[bytes] | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -88,21 +88,20 @@ class Broker:
         self, kind: type[BaseException] | None, value: BaseException | None, where: TracebackType | None
     ) -> None:
         self.stop()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def start(self) -> None:
         """Start the broker and wait until it listens; after `stop` it comes back at the same port."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        self._file = self.log.open("ab")
-        self._process = subprocess.Popen(
-            self._mosquitto() if self.kind == "mosquitto" else self._amqtt(),
-            stdin=subprocess.DEVNULL,
-            stdout=self._file,
-            stderr=self._file,
-            start_new_session=True,  # Ctrl-C is for the program that uses it, which then stops it in order
-            preexec_fn=die_with_parent,
-        )
         try:
+            self._file = self.log.open("ab")
+            self._process = subprocess.Popen(
+                self._mosquitto() if self.kind == "mosquitto" else self._amqtt(),
+                stdin=subprocess.DEVNULL,
+                stdout=self._file,
+                stderr=self._file,
+                start_new_session=True,  # Ctrl-C is for the program that uses it, which then stops it in order
+                preexec_fn=die_with_parent,
+            )
             self._wait()
         except BaseException:
             self.stop()
@@ -121,6 +120,7 @@ class Broker:
         if self._file is not None:
             self._file.close()
             self._file = None
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def reload(self) -> None:
         """Start anew with the folder's ACL and revocations, which also cuts connections that stand."""

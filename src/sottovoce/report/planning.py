@@ -100,10 +100,18 @@ def _privacy(plan: Record) -> Section:
     if privacy is None:
         return Section("Privacy", (("epsilon", "none: this run is not private"),))
     signal = plan["signal_to_noise"]
-    facts = [
-        ("against outsiders", f"epsilon {epsilon(plan['epsilon'])} at delta {plan['delta']:g}"),
+    known = [
         ("against the server", bound(plan["epsilon_server"])),
         ("... with a third of the clients", bound(privacy["epsilon_server_if_a_third_colludes"])),
+    ]
+    if plan.get("ballot") is not None:
+        known = [
+            ("against either aggregator", bound(plan["epsilon_server"])),
+            ("against both together", bound(privacy["epsilon_both_aggregators"])),
+        ]
+    facts = [
+        ("against outsiders", f"epsilon {epsilon(plan['epsilon'])} at delta {plan['delta']:g}"),
+        *known,
         ("against a client of the cohort", bound(plan["epsilon_member"])),
         ("noise", f"{decimal(plan['noise_multiplier'])} clip norms, decided by {privacy['noise_decided_by']}"),
         ("a client contributes at most", f"{count(privacy['max_participations'])} times"),

@@ -157,8 +157,8 @@ MUTANTS = (
         "attackers aim at one coordinate in every round",
         (
             "federation/ballots/coding.py",
-            "seeds.public.get(Purpose.BALLOT, _ROTATION, round_)",
-            "seeds.public.get(Purpose.BALLOT, _ROTATION)",
+            "public.get(Purpose.BALLOT, _ROTATION, round_)",
+            "public.get(Purpose.BALLOT, _ROTATION)",
         ),
         tests="tests/federation/ballots/test_coding.py",
     ),

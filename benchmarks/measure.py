@@ -10,7 +10,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Cost", "Peak", "children", "cost_of", "family", "family_cpu", "load", "memory", "quiet_threads", "watch"]
+__all__ = [
+    "Cost",
+    "Peak",
+    "children",
+    "cost_of",
+    "cpu_of",
+    "family",
+    "family_cpu",
+    "load",
+    "memory",
+    "quiet_threads",
+    "watch",
+]
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -89,6 +101,11 @@ def cost_of(work: Callable[[], object], processes: Iterable[int] = ()) -> Cost:
     wall, cpu = time.perf_counter(), time.process_time() + sum(map(_cpu, pids))
     work()
     return Cost(time.perf_counter() - wall, time.process_time() + sum(map(_cpu, pids)) - cpu)
+
+
+def cpu_of(processes: Iterable[int]) -> float:
+    """Return the CPU seconds that processes have taken."""
+    return sum(map(_cpu, processes))
 
 
 def memory(processes: Iterable[int]) -> float:

@@ -24,11 +24,11 @@ from sottovoce.federation.local import ONE_THREAD, cores
 from sottovoce.federation.machines import answers, differences, machine_name, reader_of_versions
 from sottovoce.federation.shared import let_go
 
-__all__ = ["PLACED", "Session", "in_one_line", "joined"]
+__all__ = ["PLACED", "ZERO", "Session", "in_one_line", "joined"]
 
 LOCAL: Final = "local"
 PLACED: Final = 120.0  # seconds for a process to find a place on the cluster and start
-_ZERO: Final = (  # settings of a cluster that is started here; one that is joined has its own
+ZERO: Final = (  # settings of a cluster that is started here; one that is joined has its own
     "RAY_USAGE_STATS_ENABLED",  # nothing is sent home
     "RAY_worker_niceness",  # Ray's workers would give way to everything else on the machine
     "RAY_enable_worker_prestart",  # workers that wait for work are no use: ours have an environment of their own
@@ -187,7 +187,7 @@ def _only_here(host: str, port: str) -> bool:
 
 
 def _init(**settings: Any) -> None:
-    for setting in _ZERO:
+    for setting in ZERO:
         os.environ.setdefault(setting, "0")
     logging.getLogger("ray").setLevel(logging.ERROR)
     ray.init(**settings, log_to_driver=False, logging_level=logging.ERROR)

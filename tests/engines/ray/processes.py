@@ -17,12 +17,12 @@ MARK = "SOTTOVOCE_TEST_MARK"  # in the environment, which every process hands do
 @contextmanager
 def marked() -> Iterator[str]:
     """Mark all processes that are started inside."""
-    mark = uuid.uuid4().hex
+    mark, before = uuid.uuid4().hex, os.environ.get(MARK, "")
     os.environ[MARK] = mark
     try:
         yield mark
     finally:
-        del os.environ[MARK]
+        os.environ[MARK] = before
 
 
 def alive(mark: str) -> dict[int, str]:

@@ -22,7 +22,7 @@ from sottovoce.federation.ray import RayEngine, SottovoceWorker
 from sottovoce.federation.ray_session import Session, joined
 from sottovoce.testing import engine_checks
 from sottovoce.testing.twin import few
-from tests.engines.ray.processes import MARK, actors, alive, eventually_none, marked
+from tests.engines.ray.processes import actors, alive, eventually_none, marked
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,6 @@ def test_nothing_is_left_of_a_run_that_ends_early(tmp_path: Path, how: str) -> N
     with marked() as mark:
         run = subprocess.Popen(
             [sys.executable, "-m", "sottovoce", "run", str(file), "--out", str(tmp_path / "run"), "--quiet"],
-            env={**os.environ, MARK: mark},
             stderr=subprocess.PIPE,
             start_new_session=True,
             text=True,

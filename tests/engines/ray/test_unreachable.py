@@ -1,15 +1,12 @@
-"""Clusters that cannot be joined, and a package that is not there: one sentence each."""
+"""A cluster that cannot be joined: one sentence."""
 
 from __future__ import annotations
 
 import socket
-import sys
 
 import pytest
 
-from sottovoce.core.errors import InputError, RunError
-from sottovoce.experiment.engine_table import EngineTable
-from sottovoce.experiment.engines import cluster
+from sottovoce.core.errors import RunError
 from sottovoce.federation.ray_session import joined
 
 
@@ -25,16 +22,3 @@ def test_a_cluster_that_cannot_be_reached_is_one_sentence() -> None:
         '"ray start --head", or set [engine] address = "local"'
     )
     assert refusal.value.exit_code == 4
-
-
-def test_ray_that_is_not_installed_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "sottovoce.federation.ray_session")
-    monkeypatch.setitem(sys.modules, "ray", None)
-
-    with pytest.raises(InputError) as refusal, cluster(EngineTable(name="ray")):
-        pass
-
-    assert str(refusal.value) == (
-        "[engine] name = \"ray\" needs the package ray; install it with: pip install 'sottovoce[ray]'"
-    )
-    assert refusal.value.exit_code == 2

@@ -1,0 +1,49 @@
+"""The `[engine]` table: keys that belong to one engine, addresses, and a package that may be missing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from sottovoce.core.errors import ConfigError, InputError
+from sottovoce.experiment.run import run
+from sottovoce.testing.twin import few
+
+
+@pytest.mark.parametrize("address", ["local", "auto", "10.0.0.1:6379", "head.example:65535"])
+def test_a_cluster_is_named_by_a_word_or_by_host_and_port(address: str) -> None:
+    assert few(engine={"name": "ray", "address": address}).engine.address == address
+
+
+@pytest.mark.parametrize("address", ["", "here", "ray://head:10001", "head:80", "head:65536", ":6379", "head:six"])
+def test_other_addresses_are_refused_in_one_sentence(address: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        few(engine={"name": "ray", "address": address})
+
+    assert str(refusal.value) == (
+        'experiment: [engine] address must be "local", "auto" or "host:port" with a port in [1024, 65535], got '
+        f'"{address}"'
+    )
+
+
+def test_an_address_is_for_ray_alone() -> None:
+    with pytest.raises(ConfigError, match=r'\[engine\] address is for name = "ray"; set that, or remove address'):
+        few(engine={"address": "auto"})
+
+
+def test_ray_that_is_not_installed_is_one_sentence_and_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "sottovoce.federation.ray_session", raising=False)
+    monkeypatch.setitem(sys.modules, "ray", None)
+
+    with pytest.raises(InputError) as refusal:
+        run(few(engine={"name": "ray"}), tmp_path / "run")
+
+    assert str(refusal.value) == (
+        "[engine] name = \"ray\" needs the package ray; install it with: pip install 'sottovoce[ray]'"
+    )
+    assert refusal.value.exit_code == 2
+    assert not list(tmp_path.iterdir())

@@ -107,6 +107,17 @@ def test_a_lost_connection_speaks_its_last_will_and_is_made_anew(fed: Path, brok
 
 
 @needs_mosquitto
+def test_why_a_broker_does_not_let_us_back_is_told(fed: Path) -> None:
+    ear = Ear()
+    with Broker(fed, "mosquitto") as broker, transport(fed, broker.port, "oslo", ear):
+        broker.stop(kill=True)
+        until(lambda: len(ear.losses) >= 2, 20.0)
+
+    assert ear.losses[0].startswith("connection lost")
+    assert "nothing listens" in ear.losses[1]
+
+
+@needs_mosquitto
 def test_a_message_that_was_cut_in_the_middle_arrives_whole(fed: Path) -> None:
     name, ear = federation_of(fed), Ear()
     with Broker(fed, "mosquitto") as broker:

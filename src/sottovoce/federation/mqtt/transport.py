@@ -9,14 +9,13 @@ paho's own thread reads and writes the socket. It calls `Listener` methods, whic
 from __future__ import annotations
 
 import contextlib
-import socket
-import struct
 import threading
 import time
 from typing import Any, Final, Self
 
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.federation.mqtt.carrier import Address, Counts, Listener, TlsFiles
+from sottovoce.federation.mqtt.sockets import no_delay, tls_context, wire_bytes
 from sottovoce.federation.mqtt.trouble import explain
 
 try:
@@ -35,7 +34,6 @@ __all__ = ["Transport"]
 _WINDOW: Final = 32 << 20  # bytes that wait for the broker's acknowledgement before a publisher waits too
 _PACKET: Final = 512  # bytes of a packet beside its message: fixed header, topic, properties
 _FIRST: Final = {"5": 3.0, "3.1.1": 15.0}  # seconds for a first answer: some are silent to what they do not speak
-_TCP_INFO: Final = getattr(socket, "TCP_INFO", None)
 
 
 class _Client(paho.Client):
@@ -109,6 +107,7 @@ class Transport:
         self._payload = [0, 0]
         self._wire = [0, 0]  # of sockets that are closed
         self._closing = False
+        self._established = False  # there was a connection: from now on a failure is told, not raised
         self._fallback = version is None  # None: not known yet what the broker speaks
         self._client = self._make(MQTTProtocolVersion.MQTTv311 if version == "3.1.1" else MQTTProtocolVersion.MQTTv5)
 
@@ -121,15 +120,15 @@ class Transport:
 
     def connect(self) -> None:
         """Connect for the first time, or raise one sentence; from then on a lost connection is made anew."""
-        if (reason := self._try()) is None:
-            return
-        if self._fallback and not self._final(self._client.trouble):
+        reason = self._try()
+        if reason is not None and self._fallback and not self._final(self._client.trouble):
             self._abandon()
             self._client = self._make(MQTTProtocolVersion.MQTTv311)
             reason = self._try()
         if reason is not None:
             self._abandon()
             raise RunError(f"broker {self.address}: {reason}")
+        self._established = True
 
     @property
     def version(self) -> str:
@@ -144,7 +143,7 @@ class Transport:
     @property
     def counts(self) -> Counts:
         """Return the bytes of messages and on the wire, over all connections so far."""
-        open_now = _wire_bytes(self._client.socket())
+        open_now = wire_bytes(self._client.socket())
         if open_now is None and not any(self._wire):
             return Counts(self._payload[0], self._payload[1])
         up, down = open_now or (0, 0)
@@ -227,13 +226,14 @@ class Transport:
         )
         client.most = self._most + _PACKET
         if self.address.tls and self._credentials is not None:
-            client.tls_set_context(_context(self._credentials))
+            client.tls_set_context(tls_context(self._credentials))
         client.reconnect_delay_set(min_delay=1, max_delay=60)
         client.connect_timeout = 10.0
         client.on_pre_connect = self._on_pre_connect
-        client.on_socket_open = _no_delay
+        client.on_socket_open = lambda _, __, opened: no_delay(opened)
         client.on_socket_close = self._on_socket_close
         client.on_connect = self._on_connect
+        client.on_connect_fail = self._on_connect_fail
         client.on_subscribe = self._on_subscribe
         client.on_disconnect = self._on_disconnect
         client.on_message = self._on_message
@@ -251,7 +251,7 @@ class Transport:
             client.will_set(*will, qos=1)
 
     def _on_socket_close(self, _: paho.Client, __: Any, closing: Any) -> None:
-        if (counted := _wire_bytes(closing)) is not None:
+        if (counted := wire_bytes(closing)) is not None:
             self._wire = [before + now for before, now in zip(self._wire, counted, strict=True)]
 
     def _on_connect(self, client: paho.Client, _: Any, __: Any, reason: Any, ___: Any) -> None:
@@ -259,6 +259,9 @@ class Transport:
             self._decide(up=False, refused=f"refuses this client: {reason}")
         else:
             client.subscribe(self._topic, qos=1)
+
+    def _on_connect_fail(self, _: paho.Client, __: Any) -> None:
+        self._tell(explain(self._client.trouble))
 
     def _on_subscribe(self, _: paho.Client, __: Any, ___: int, reasons: list[Any], ____: Any) -> None:
         if any(reason.is_failure for reason in reasons):
@@ -272,9 +275,9 @@ class Transport:
         with self._state:
             self._refused = self._refused or f"closed the connection: {reason}"
             self._state.notify_all()
-        if was_up and not self._closing:
+        if was_up:
             error = self._client.trouble
-            self._listener.lost(f"connection lost: {reason if error is None else explain(error)}")
+            self._tell(f"connection lost: {reason if error is None else explain(error)}")
         self._client.trouble = None if was_up else self._client.trouble
 
     def _on_message(self, _: paho.Client, __: Any, message: paho.MQTTMessage) -> None:
@@ -287,48 +290,13 @@ class Transport:
                 self._early.add(number)
             self._state.notify_all()
 
+    def _tell(self, reason: str) -> None:
+        if self._established and not self._closing:
+            self._listener.lost(reason)
+
     def _decide(self, *, up: bool, refused: str | None = None) -> None:
+        if refused is not None:
+            self._tell(refused)
         with self._state:
             self._up, self._refused = up, refused
             self._state.notify_all()
-
-
-def _context(credentials: TlsFiles) -> Any:
-    import ssl
-
-    try:
-        context = ssl.create_default_context(cafile=str(credentials.authority))
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_cert_chain(str(credentials.certificate), str(credentials.private_key))
-    except FileNotFoundError as error:
-        missing = [path for path in credentials if not path.exists()]
-        raise InputError(f"{missing[0] if missing else error}: there is no such file") from None
-    except (ssl.SSLError, OSError) as error:
-        raise InputError(f"certificate {credentials.certificate} or its key cannot be used: {error}") from None
-    return context
-
-
-def _no_delay(_: paho.Client, __: Any, opened: Any) -> None:
-    # Without this a small message waits up to 40 ms for the acknowledgement of the one before.
-    with contextlib.suppress(OSError, AttributeError):
-        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
-def _wire_bytes(connection: Any) -> tuple[int, int] | None:
-    """Return the bytes that a socket sent and received, with headers of TCP and IP, as Linux counts them.
-
-    `struct tcp_info`: options in byte 5, bytes acknowledged and received at 120, segments out and in at 136. A segment
-    carries 20 bytes of IPv4 or 40 of IPv6, 20 of TCP, and 12 of timestamps where both ends use them.
-    """
-    if connection is None or _TCP_INFO is None:
-        return None
-    try:
-        told = connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 144)
-        headers = 40 if connection.family == socket.AF_INET else 60
-    except (OSError, AttributeError, ValueError):
-        return None
-    if len(told) < 144:
-        return None
-    sent, received, segments_out, segments_in = struct.unpack_from("=QQII", told, 120)
-    headers += 12 * (told[5] & 1)
-    return sent + headers * segments_out, received + headers * segments_in

@@ -159,7 +159,7 @@ def records_of(dealt: Parts, number: int) -> Shard:
 def member_of(experiment: Experiment, number: int, dealt: Parts | None = None, *, simulated: bool = True) -> Member:
     shard = records_of(dealt or gather(experiment), number)
     roster = roster_of(experiment.data.clients)
-    return make_member(experiment, identity_of(number), roster, shard, simulated=simulated)[0]
+    return make_member(experiment, identity_of(number), roster, shard, simulated=simulated, apart=False)[0]
 
 
 @dataclass

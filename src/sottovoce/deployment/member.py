@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -71,9 +72,9 @@ def largest_message(parts: Parts) -> int:
 
 
 def make_member(
-    experiment: Experiment, identity: Identity, roster: Roster, records: Shard, *, simulated: bool
+    experiment: Experiment, identity: Identity, roster: Roster, records: Shard, *, simulated: bool, apart: bool = True
 ) -> tuple[Member, Protection]:
-    """Return a node's member and what protects it; solves the plan."""
+    """Return a node's member and what protects it; solves the plan, with `apart` in a process that ends."""
     if identity.id is None:
         raise InputError("these are the keys of the training server; a node needs its own")
     if experiment.data.clients != len(roster.entries):
@@ -89,7 +90,7 @@ def make_member(
         keys=Registry(Seeds(owners.seed), clients) if simulated else roster.keys,
         deployment=not simulated,
     )
-    with solving_apart():  # what accounting needs is 70 MB, for once
+    with solving_apart() if apart else nullcontext():  # what accounting needs is 70 MB, for once
         protection = protect(parts)
     facts, key = facts_of(parts, roster), identity.signing_key
     table = experiment.client

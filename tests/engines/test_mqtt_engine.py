@@ -221,6 +221,25 @@ def test_a_node_that_says_hello_again_is_asked_again() -> None:
     assert sorted(reply.sizes) == [0, 1, 2, 3]
 
 
+def test_a_node_that_was_cut_off_is_not_sent_the_set_up_again() -> None:
+    experiment = small()
+    welcomes: list[int] = []
+
+    def watch(topic: str, message: bytes) -> list[tuple[str, bytes]]:
+        if topic.endswith("to/3") and message[4] == Kind.WELCOME:
+            welcomes.append(len(message))
+        return [(topic, message)]
+
+    with wired(experiment, meddle=watch) as held, asking(held, experiment) as request:
+        until(lambda: held.nodes[3].knowledge is not None)
+        held.ears[3].connected(2)
+        until(lambda: len(welcomes) == 2)
+        reply = held.engine.send(request)
+
+    assert welcomes[0] - welcomes[1] >= 32  # the set-up of fl-std has 32 bytes
+    assert sorted(reply.sizes) == [0, 1, 2, 3]
+
+
 def test_the_last_will_of_an_old_connection_changes_nothing() -> None:
     experiment = small()
     with wired(experiment) as held:

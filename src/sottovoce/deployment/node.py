@@ -124,7 +124,8 @@ class Node:
     def hello(self, connection: int | None = None) -> bytes:
         """Return the greeting to send over a connection."""
         self._connection = connection or self._connection
-        return self._sign(Kind.HELLO, Hello(self.member.facts, self._life, self._connection).pack())
+        joined = "" if self._run == NO_RUN else self._run.hex()
+        return self._sign(Kind.HELLO, Hello(self.member.facts, self._life, self._connection, joined).pack())
 
     def last_will(self, connection: int) -> bytes:
         """Return what the broker is to send when a connection is lost."""
@@ -176,7 +177,7 @@ class Node:
             )
             return
         if came.run == self._run:
-            if welcome.setup != self._setup:
+            if welcome.setup not in (b"", self._setup):
                 self.over = Over(SecAggError.exit_code, "the server sent a second, different set-up for the same run")
             self._attempt = came.attempt
             return

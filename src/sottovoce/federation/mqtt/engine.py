@@ -68,6 +68,7 @@ class _Node:
 
     life: str = ""
     connection: int = 0
+    run: str = ""  # that it has joined, in hex
     there: bool = False
     gone_at: float = 0.0
 
@@ -205,7 +206,7 @@ class MqttEngine:
             if hello.life == node.life and hello.connection < node.connection:
                 return  # an old one, late
             new = not node.there
-            node.life, node.connection, node.there = hello.life, hello.connection, True
+            node.life, node.connection, node.run, node.there = hello.life, hello.connection, hello.run, True
             self._refused.pop(number, None)
             self._count()
             if self._enrolment is not None:
@@ -231,7 +232,8 @@ class MqttEngine:
         if told is None:
             return
         place = self.place
-        welcome = Welcome(place.facts, node.life, told.scheme.name, told.setup)
+        setup = b"" if node.run == place.run.hex() else told.setup
+        welcome = Welcome(place.facts, node.life, told.scheme.name, setup)
         self._post(Envelope(Kind.WELCOME, SERVER, number, welcome.pack(), place.run, attempt=place.attempt))
 
     def _ask_again(self, number: int) -> None:

@@ -52,11 +52,15 @@ class Facts:
 
 @dataclass(frozen=True)
 class Hello:
-    """A node's first words: what it would play, which life of it speaks, and over which connection of that life."""
+    """A node's first words: what it would play, which life of it speaks, and over which connection of that life.
+
+    `run` is the one that it has joined already, in hex: its set-up need not travel again.
+    """
 
     facts: Facts
     life: str
     connection: int
+    run: str = ""
 
     def pack(self) -> bytes:
         """Return the payload."""
@@ -65,8 +69,8 @@ class Hello:
     @classmethod
     def unpack(cls, payload: bytes) -> Hello:
         """Read a payload, or refuse it."""
-        told = _object(payload, ("facts", "life", "connection"))
-        return cls(_facts(told["facts"]), _text(told["life"]), _number(told["connection"]))
+        told = _object(payload, ("facts", "life", "connection", "run"))
+        return cls(_facts(told["facts"]), _text(told["life"]), _number(told["connection"]), _text(told["run"]))
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ class Welcome:
     facts: Facts
     life: str  # of the node that was heard: a welcome for another is old
     stage: str  # name of the scheme that is played
-    setup: bytes = b""
+    setup: bytes = b""  # empty for a node that has joined the run already
 
     def pack(self) -> bytes:
         """Return the payload."""

@@ -291,7 +291,9 @@ def test_what_a_private_node_says_of_itself_tells_nothing_of_its_records(tmp_pat
         raise RunError("record 17 has the value 3.5")
 
     object.__setattr__(broken, "shard", fail)
-    held.nodes[1]._client = broken
+    seat = held.nodes[1]._seat
+    assert seat is not None
+    seat.client = broken
     totals = held.play(range(1, 2))
 
     assert totals[0].failures == {1: "this node could not answer; its operator sees why"}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sottovoce.core.errors import InputError, RunError
-from sottovoce.deployment.node import Memory
+from sottovoce.deployment.node import Kept, Memory
 from sottovoce.deployment.sealed import remembering, taking_turns
 from sottovoce.federation.client import ClientState
 
@@ -24,7 +24,7 @@ class Forgetful:
 
     told: Memory | None = None
     kept: Memory = field(
-        default_factory=lambda: Memory("ab", 1, bytes(16), 0, SECRET, 3, {}, ClientState(participations=2))
+        default_factory=lambda: Memory("ab", 1, bytes(16), 0, SECRET, Kept(3, {}, ClientState(participations=2)), None)
     )
 
     def memory(self) -> Memory:
@@ -45,7 +45,7 @@ def test_the_next_process_remembers_what_the_last_one_sealed(tmp_path: Path) -> 
 
     told = remember(tmp_path, Forgetful())
 
-    assert told.setup == SECRET and told.state.participations == 2
+    assert told.setup == SECRET and told.seat.state.participations == 2
 
 
 def test_nothing_in_the_folder_tells_the_secret_and_only_the_owner_may_read_it(tmp_path: Path) -> None:

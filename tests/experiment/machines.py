@@ -88,8 +88,9 @@ class Node:
     def enrol(self, told: Enrolment) -> None:
         """Take in the set-up message; everything else the node knows from its own file."""
         parts = self.protection.parts
-        know = measuring_knowledge if told.measures else client_knowledge
-        knowledge, shard = know(self.protection, told.setup), self.split.held_out if told.measures else self.split.train
+        shard = self.split.held_out if told.measures else self.split.train
+        found = measuring_knowledge(self.protection) if told.measures else None
+        knowledge = found or client_knowledge(self.protection, told.setup)
         table = parts.experiment.client
         trainer = make_trainer(parts.network.trained, parts.training(), table.trainer, table.device)
         client = Client(

@@ -56,7 +56,7 @@ MUTANTS = (
     of(
         "warm-start-uncharged",
         "the message before round 1 is paid by nobody",
-        ("experiment/protection.py", "for before in (vote, warm)", "for before in (vote,)"),
+        ("experiment/protection.py", "for before in (vote, warm, evaluation)", "for before in (vote, evaluation)"),
         tests="tests/experiment/test_warm_start.py",
     ),
     of(

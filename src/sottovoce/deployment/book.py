@@ -2,7 +2,7 @@
 
 state/<16 digits of the experiment's digest>/
     ledger.jsonl     private runs: one charge a participation, over all runs of this experiment
-    mark-<run>       the highest round of a run that was masked
+    mark-<run>       the highest round of a run that was masked; mark-<run>-beside is that of measurements
     run              the run that it took part in last
 """
 
@@ -14,6 +14,7 @@ from typing import IO, Self
 
 from sottovoce.core.errors import InputError
 from sottovoce.deployment.durable import replace_file
+from sottovoce.federation.evaluation import charged_round
 from sottovoce.privacy import Ledger, PrivacyPlan
 from sottovoce.secagg import RoundMark
 
@@ -61,21 +62,22 @@ class Book:
         """Count the participations that were charged."""
         return 0 if self._ledger is None else self._ledger.spent
 
-    def enter(self, run: bytes) -> RoundMark:
-        """Remember a run, and return the mark of its highest masked round."""
+    def enter(self, run: bytes) -> tuple[RoundMark, RoundMark]:
+        """Remember a run, and return the marks of its highest masked round and measurement."""
         if self._folder is None:
-            return RoundMark()
+            return RoundMark(), RoundMark()
         replace_file(self._folder / "run", run.hex().encode() + b"\n")
-        return RoundMark(self._folder / f"mark-{run.hex()}")
+        name = f"mark-{run.hex()}"
+        return RoundMark(self._folder / name), RoundMark(self._folder / f"{name}-beside")
 
     def affords(self, round_: int) -> bool:
-        """Tell whether a round may be charged."""
-        return self._ledger is None or self._ledger.affords(round_)
+        """Tell whether a round, or a measurement beside the rounds, may be charged."""
+        return self._ledger is None or self._ledger.affords(charged_round(round_))
 
     def charge(self, round_: int) -> None:
         """Charge a round; on return it is on disk."""
         if self._ledger is not None:
-            self._ledger.charge(round_)
+            self._ledger.charge(charged_round(round_))
 
 
 def _locked(folder: Path) -> IO[str]:

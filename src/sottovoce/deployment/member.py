@@ -18,15 +18,19 @@ import numpy as np
 from sottovoce.core import wire
 from sottovoce.core.errors import InputError, SecAggError
 from sottovoce.core.streams import Owners, Purpose, Secrets, Seeds
-from sottovoce.data import balance
 from sottovoce.deployment.identity import Identity
 from sottovoce.deployment.node import Member
 from sottovoce.deployment.roster import Roster
 from sottovoce.experiment.config import Experiment
-from sottovoce.experiment.deployed import client_knowledge, gather_without_records
+from sottovoce.experiment.deployed import (
+    client_knowledge,
+    gather_without_records,
+    measuring_knowledge,
+    node_records,
+)
 from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.protection import Protection, protect
-from sottovoce.federation.client import Client, Credentials
+from sottovoce.federation.client import Client, Credentials, Knowledge
 from sottovoce.federation.mqtt.greeting import Facts
 from sottovoce.federation.secure import Registry
 from sottovoce.federation.statistics import trainer_for
@@ -95,14 +99,18 @@ def make_member(
     facts, key = facts_of(parts, roster), identity.signing_key
     table = experiment.client
     base = make_trainer(parts.network.trained, parts.training(), table.trainer, table.device)
-    own = _trained_with(parts, number, records)
+    own, aside = (_features(parts, part) for part in node_records(parts, number, records))
+
+    def made(knowledge: Knowledge, shard: Shard) -> Client:
+        trainer = trainer_for(knowledge.scheme, parts.network.trained, base)
+        credentials = None if simulated else Credentials(key)
+        return Client(knowledge, number, owners.client(number), lambda: shard, trainer, credentials)
 
     def client(setup: bytes) -> Client:
         _check_seed(parts, setup)
-        knowledge = client_knowledge(protection, setup)
-        trainer = trainer_for(knowledge.scheme, parts.network.trained, base)
-        credentials = None if simulated else Credentials(key)
-        return Client(knowledge, number, owners.client(number), lambda: own, trainer, credentials)
+        return made(client_knowledge(protection, setup), own)
+
+    measuring = measuring_knowledge(protection)
 
     member = Member(
         number=number,
@@ -111,6 +119,7 @@ def make_member(
         facts=facts,
         scheme=parts.scheme.name,
         client=client,
+        measurer=None if measuring is None else made(measuring, aside),
         private=protection.plan is not None,
         most=largest_message(parts),
     )
@@ -122,13 +131,9 @@ def state_folder(keys: Path, experiment: Experiment) -> Path:
     return keys / "state" / config_digest(experiment)[:16]
 
 
-def _trained_with(parts: Parts, number: int, records: Shard) -> Shard:
-    """Return what a node trains with: features if there is a front, balanced if the file asks for it."""
-    table, x, y = parts.experiment.client, records.x, records.y
-    if table.sampled is not None:
-        chosen = balance(y, parts.seeds.client(number).get(Purpose.SETUP), table.sampled)
-        x, y = x[chosen], y[chosen]
-    return Shard(all_features(parts.network, x, 1), y)
+def _features(parts: Parts, records: Shard) -> Shard:
+    """Return records as what trains reads them: features if there is a front."""
+    return Shard(all_features(parts.network, records.x, 1), records.y) if len(records.y) else records
 
 
 def _check_seed(parts: Parts, setup: bytes) -> None:

@@ -17,10 +17,11 @@ from typing import Final, NamedTuple
 from sottovoce.core.errors import InputError, PrivacyError, SecAggError, SottovoceError
 from sottovoce.deployment.book import Book
 from sottovoce.federation.client import Client, ClientState, Knowledge
+from sottovoce.federation.evaluation import EVALUATION
 from sottovoce.federation.mqtt.envelope import NO_RUN, SERVER, Envelope, Kind, open_message
 from sottovoce.federation.mqtt.greeting import Facts, Gone, Hello, Refusal, Welcome, sentence_of
 
-__all__ = ["Member", "Memory", "Node", "Over"]
+__all__ = ["Kept", "Member", "Memory", "Node", "Over"]
 
 CHARGED: Final = "mask"  # the phase whose answer is a protected vector
 LAST: Final = "unmask"  # the phase after which nothing of a round is needed any more
@@ -46,6 +47,7 @@ class Member:
     scheme: str  # name of the scheme that it plays
     client: Callable[[bytes], Client] = field(repr=False)  # made from the run's set-up
     private: bool
+    measurer: Client | None = field(default=None, repr=False)  # itself when it measures the model; None: it does not
     most: int = 1 << 28  # bytes of the largest message that is read
 
 
@@ -57,6 +59,14 @@ class _Stored(NamedTuple):
     payload: bytes
 
 
+class Kept(NamedTuple):
+    """What a node remembers of one seat."""
+
+    round: int
+    answers: dict[str, _Stored]
+    state: ClientState
+
+
 class Memory(NamedTuple):
     """What a node remembers from one message to the next; it holds secrets while a round lasts."""
 
@@ -65,9 +75,25 @@ class Memory(NamedTuple):
     run: bytes
     attempt: int
     setup: bytes
-    round: int
-    answers: dict[str, _Stored]
+    seat: Kept | None
+    beside: Kept | None
+
+
+@dataclass
+class _Seat:
+    """One of the two conversations that a node has in a run: its rounds, and the measurements beside them."""
+
+    client: Client
     state: ClientState
+    round: int = -1
+    answers: dict[str, _Stored] = field(default_factory=dict)  # of the newest round, by phase
+
+    def kept(self, *, over: bool) -> Kept:
+        """Return what to remember; of a round that was answered to the end no secrets, unless keys outlive it."""
+        policy = self.client.knowledge.policy
+        ended = LAST in self.answers and not (policy is not None and policy.key_life == "session")
+        state = replace(self.state, masking=None, heard=None) if ended or over else self.state
+        return Kept(self.round, self.answers, state)
 
 
 class Node:
@@ -84,10 +110,8 @@ class Node:
         self._run = NO_RUN
         self._attempt = 0
         self._setup = b""
-        self._client: Client | None = None
-        self._state = ClientState()
-        self._round = -1
-        self._answers: dict[str, _Stored] = {}  # of the newest round, by phase
+        self._seat: _Seat | None = None
+        self._beside: _Seat | None = None  # where it measures
         self.answered = 0
         self.dropped = 0  # messages that did not open or did not fit
         self.over: Over | None = None
@@ -95,7 +119,7 @@ class Node:
     @property
     def knowledge(self) -> Knowledge | None:
         """Return what the node knows of the run; None before it was welcomed."""
-        return None if self._client is None else self._client.knowledge
+        return None if self._seat is None else self._seat.client.knowledge
 
     @property
     def connection(self) -> int:
@@ -107,19 +131,21 @@ class Node:
 
         The secrets of a round that it has answered to the end are not in it, unless keys live for the session.
         """
-        policy = None if self.knowledge is None else self.knowledge.policy
-        ended = LAST in self._answers and not (policy is not None and policy.key_life == "session")
-        state = replace(self._state, masking=None, heard=None) if ended or self.over is not None else self._state
-        return Memory(
-            self._life, self._connection, self._run, self._attempt, self._setup, self._round, self._answers, state
-        )
+        over = self.over is not None
+        seats = [None if seat is None else seat.kept(over=over) for seat in (self._seat, self._beside)]
+        return Memory(self._life, self._connection, self._run, self._attempt, self._setup, *seats)
 
     def recall(self, memory: Memory) -> None:
         """Go on as the process whose memory this is."""
         self._life, self._connection, self._run = memory.life, memory.connection, memory.run
-        self._attempt, self._setup, self._round = memory.attempt, memory.setup, memory.round
-        self._answers, self._state = memory.answers, memory.state
-        self._client = self.member.client(memory.setup) if memory.run != NO_RUN else None
+        self._attempt, self._setup = memory.attempt, memory.setup
+        self._seat = self._beside = None
+        if memory.seat is not None:
+            kept = memory.seat
+            self._seat = _Seat(self.member.client(memory.setup), kept.state, kept.round, kept.answers)
+        if memory.beside is not None and self.member.measurer is not None:
+            kept = memory.beside
+            self._beside = _Seat(self.member.measurer, kept.state, kept.round, kept.answers)
 
     def hello(self, connection: int | None = None) -> bytes:
         """Return the greeting to send over a connection."""
@@ -184,9 +210,10 @@ class Node:
         client = self.member.client(welcome.setup)
         if self._run != NO_RUN:
             log.info("the server began another run; secrets of the last one are forgotten")
-        self._run, self._attempt, self._setup, self._client = came.run, came.attempt, welcome.setup, client
-        self._state = ClientState(mark=self._book.enter(came.run))
-        self._round, self._answers = -1, {}
+        self._run, self._attempt, self._setup = came.run, came.attempt, welcome.setup
+        mark, beside = self._book.enter(came.run)
+        self._seat, measurer = _Seat(client, ClientState(mark=mark)), self.member.measurer
+        self._beside = None if measurer is None else _Seat(measurer, ClientState(mark=beside))
         log.info("joined run %s", came.run.hex()[:8])
 
     def _part(self, payload: bytes) -> None:
@@ -197,37 +224,38 @@ class Node:
             log.warning("the server stopped: %s; waiting for it to come back", words)
 
     def _asked(self, came: Envelope) -> list[bytes]:
-        if came.run != self._run or self._client is None:
+        seat = self._seat if came.round < EVALUATION or self._beside is None else self._beside
+        if came.run != self._run or seat is None:
             return [self.hello()]  # it does not know that we are new
-        if came.attempt < self._attempt or came.round < self._round:
+        if came.attempt < self._attempt or came.round < seat.round:
             self.dropped += 1  # of an earlier life of the server, or a round that is over
             return []
         self._attempt = came.attempt
-        if came.round > self._round:
-            self._round, self._answers = came.round, {}
+        if came.round > seat.round:
+            seat.round, seat.answers = came.round, {}
         asked = hashlib.sha256(came.payload).digest()
-        stored = self._answers.get(came.phase)
+        stored = seat.answers.get(came.phase)
         if stored is None:
-            stored = self._answers[came.phase] = _Stored(asked, *self._answer(self._client, came))
+            stored = seat.answers[came.phase] = _Stored(asked, *self._answer(seat, came))
         elif stored.asked != asked:
             log.warning("round %d: a second, different request for %s was refused", came.round, came.phase)
             reason = f"phase {came.phase} of round {came.round} was answered already, to another request"
             stored = _Stored(asked, Kind.REFUSAL, reason.encode())
         return [self._sign(stored.kind, stored.payload, came)]
 
-    def _answer(self, client: Client, came: Envelope) -> tuple[Kind, bytes]:
+    def _answer(self, seat: _Seat, came: Envelope) -> tuple[Kind, bytes]:
         try:
             if came.phase == CHARGED and not self._book.affords(came.round):
                 raise PrivacyError(
                     f"this node has taken part {self._book.spent} times, which is all that its privacy plan allows"
                 )
-            payload, state = client.answer(came.round, came.phase, came.payload, self._state)
+            payload, state = seat.client.answer(came.round, came.phase, came.payload, seat.state)
             if came.phase == CHARGED:
                 self._book.charge(came.round)  # on disk before anything leaves
         except SottovoceError as error:
             log.warning("round %d, %s: refused: %s", came.round, came.phase, error)
             return Kind.REFUSAL, self._reason(error).encode()
-        self._state = state
+        seat.state = state
         self.answered += 1
         return Kind.ANSWER, payload
 

@@ -15,7 +15,7 @@ from sottovoce.experiment.elsewhere import check_deployable, gather_without_reco
 from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.protection import Protection
 from sottovoce.experiment.ready import evaluation_policy, measure_scheme
-from sottovoce.federation.client import Knowledge, read_setup
+from sottovoce.federation.client import Knowledge, read_setup, setup_message
 from sottovoce.federation.engine import Engine
 from sottovoce.federation.local_evaluation import LocalSplit, split_shard
 from sottovoce.models import Shard
@@ -90,14 +90,18 @@ def client_knowledge(protection: Protection, setup: bytes) -> Knowledge:
     return _knowledge(protection, bound, protection.policy(bound, protection.plan), setup, mean_size)
 
 
-def measuring_knowledge(protection: Protection, setup: bytes) -> Knowledge:
-    """Return what a node knows when it measures the model: requests of rounds from `EVALUATION` on are for this.
+def measuring_knowledge(protection: Protection) -> Knowledge | None:
+    """Return what a node knows when it measures the model, from its own file alone; None if clients do not measure.
 
-    Measurements have a state and a mark of their own; a ledger charges them under `charged_round`.
+    Requests of rounds from `EVALUATION` on are for this. Measurements have a state and a mark of their own; a ledger
+    charges them under `charged_round`.
     """
     parts = protection.parts
+    if parts.experiment.experiment.evaluation != "federated":
+        return None
     protection = replace(protection, plan=protection.evaluation_plan)
-    bound = read_setup(measure_scheme(parts), parts.network, setup)
+    bound = measure_scheme(parts).bind(parts.network.dim, seed=parts.seeds.public.seed, start=parts.start)
+    setup = setup_message(bound, parts.seeds.public, parts.network.start_payload())
     return _knowledge(protection, bound, evaluation_policy(protection, bound), setup, None)
 
 

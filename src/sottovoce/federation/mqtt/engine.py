@@ -108,6 +108,8 @@ class MqttEngine:
                 f"{enrolment.scheme.name} lets clients keep a copy of the model, which a node that missed a round "
                 "does not have; choose another scheme"
             )
+        if enrolment.measures:
+            return  # nodes know all of it from their own file
         with self._lock:
             self._enrolment = enrolment
             for number, node in self._nodes.items():

@@ -136,7 +136,7 @@ def test_a_process_of_its_own_for_every_message_changes_nothing_and_keeps_no_sec
 
     undisturbed = table(SECURE).play(range(1, 3))
     assert all((one.values == other.values).all() for one, other in zip(totals, undisturbed, strict=True))
-    kept = {phase: pickle.loads(packed).state for phase, packed in memories}  # of round 2, before each phase
+    kept = {phase: pickle.loads(packed).seat.state for phase, packed in memories}  # of round 2, before each phase
     assert kept["mask"].masking is not None
     assert (kept["advertise"].masking, kept["advertise"].heard) == (None, None)
 

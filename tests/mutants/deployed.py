@@ -74,7 +74,7 @@ class SecretStreams""",
     of(
         "device-secrets-of-the-stream",
         "a device that is restored masks with the secrets of its last life",
-        ("federation/client.py", "if own is None:", "if own is None or True:"),
+        ("federation/client.py", "if self.credentials is not None:", "if False:"),
         tests=CREDENTIALS,
     ),
     of(

@@ -115,7 +115,7 @@ MUTANTS = (
     of(
         "node-forgets-its-answers",
         "a repeated request is computed anew",
-        ("deployment/node.py", "stored = self._answers.get(came.phase)", "stored = None"),
+        ("deployment/node.py", "stored = seat.answers.get(came.phase)", "stored = None"),
         tests=NODE,
     ),
     of(
@@ -133,7 +133,7 @@ MUTANTS = (
     of(
         "node-hears-old-lives",
         "the broker replays what the server asked before it was started again",
-        ("deployment/node.py", "if came.attempt < self._attempt or came.round < self._round:", "if False:"),
+        ("deployment/node.py", "if came.attempt < self._attempt or came.round < seat.round:", "if False:"),
         tests=NODE,
     ),
     of(
@@ -167,7 +167,7 @@ MUTANTS = (
     of(
         "mark-in-memory",
         "a node that was started again masks a round twice",
-        ("deployment/book.py", 'return RoundMark(self._folder / f"mark-{run.hex()}")', "return RoundMark()"),
+        ("deployment/book.py", "return RoundMark(self._folder / name), ", "return RoundMark(), "),
         tests=NODE,
     ),
     of(

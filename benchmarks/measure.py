@@ -48,7 +48,7 @@ class Peak:
 
 def quiet_threads() -> None:
     """Keep numpy and torch to one thread; call it before importing either."""
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"
 
 

@@ -63,8 +63,10 @@ def play(case: Case) -> list[str]:
 
 if __name__ == "__main__":
     sys.modules["torch"] = sys.modules["numba"] = None  # type: ignore[assignment]
+    from sottovoce.core.memory import give_back_large_pieces
     from tests.federation.lean_client import Case  # the one that was pickled
 
+    give_back_large_pieces()
     cases: list[Case] = pickle.loads(Path(sys.argv[1]).read_bytes())
     sent = {case.name: play(case) for case in cases}
     loaded = [name for name in HEAVY if sys.modules.get(name) is not None]

@@ -29,6 +29,7 @@ from sottovoce.schemes.compressive import Compressive
 from sottovoce.schemes.packed_signs import Tally, pack_signs, step
 from sottovoce.schemes.reconstruct import reconstruct
 from sottovoce.secagg.masks import add_packed, new_sum
+from sottovoce.secagg.ot import bits
 from sottovoce.studies.mechanisms.sgd import fit_sgd
 from sottovoce.threats.defences import columns, rows
 from tests.models.replay import KernelSpy, NativeSpy, Tape
@@ -62,20 +63,20 @@ def _play_native() -> None:
     """Call every function of core/native at least once."""
     rng = np.random.default_rng(0)
     values = rng.standard_normal(1003).astype(np.float32)
-    for bits in (5, 13, 19, 31):
-        words = rng.integers(0, 1 << bits, 501).astype(np.uint32)
-        packed = wire.pack_bits(words, bits)
-        wire.unpack_bits(packed, bits, 501)
-        add_packed(new_sum(501, bits, words), packed.tobytes(), bits)
+    for wide in (5, 13, 19, 31):
+        words = rng.integers(0, 1 << wide, 501).astype(np.uint32)
+        packed = wire.pack_bits(words, wide)
+        wire.unpack_bits(packed, wide, 501)
+        add_packed(new_sum(501, wide, words), packed.tobytes(), wide)
     fold, tally = FloatSum(1003, 3), Tally(1003)
     fold.add(fold.empty(), wire.pack(values))
     for seed in range(16):
         tally.add(pack_signs(rng.standard_normal(1003).astype(np.float32), np.random.default_rng(seed)))
     tally.total()
     step(values, pack_signs(values, rng), 0.1)
-    bits_ = Randomness.simulated(bytes(32)).bits()
+    noise = Randomness.simulated(bytes(32)).bits()
     keys = {"clip_norm": 1.0, "radius": 50.0, "precision": 4, "extra": (), "bits": 17}
-    protect_floats(values, share_variance=Fraction(9), randomness=bits_, **keys)  # type: ignore[arg-type]
+    protect_floats(values, share_variance=Fraction(9), randomness=noise, **keys)  # type: ignore[arg-type]
     update = rng.standard_normal(17_000).astype(np.float32)
     dct.first(update, dct.fast_length(17_000), 400)
     Compressive(ratio=0.1, chunks=3, dim=1003).encode(values, 0, rng)
@@ -90,6 +91,8 @@ def _play_native() -> None:
     rows.pairwise(updates, used), rows.products(updates, used)
     rows.squared_distances(updates, used, np.full(333, 0.1)), rows.weighted_sum(updates, used, np.linspace(0, 1, 8))
     columns.middle_mean(updates, used, 2, 6), columns.closest_mean(updates, used, 5)
+    bits.transpose(rng.integers(0, 1 << 63, (128, 4)).astype(np.uint64))
+    bits.column_hashes(rng.integers(0, 1 << 63, (3, 8)).astype(np.uint64), bytes(range(16)))
     for dtype in (np.float32, np.float64):
         fit_sgd(updates.astype(dtype), np.arange(9) % 3, 3, None, rng, epochs=1)
 

@@ -48,14 +48,17 @@ def join(
     as_json: AsJson = False,
 ) -> None:
     """Take part in a federation with records that never leave this machine."""
+    from sottovoce.core.memory import give_back_large_pieces
     from sottovoce.deployment.join import join as take_part
     from sottovoce.deployment.join import prepare
     from sottovoce.experiment.config import load
+    from sottovoce.privacy.plan.apart import solving_apart
     from sottovoce.report.units import human_bytes
 
     with messages(note, quiet=quiet):
         experiment = load(file, [*(changes or ()), "engine.name=mqtt"])
-        with waiting("solving the plan"):
+        give_back_large_pieces()
+        with waiting("solving the plan"), solving_apart():
             ready = prepare(experiment, broker, keys, data, label=label, state=state, simulated=simulate)
         ended = take_part(ready, keep_alive=keep_alive)
     over, counts = ended.over, ended.counts

@@ -175,8 +175,8 @@ class Client:
         task = self.task(round_, phase, state)
         shard = self.shard()
         trainable = self.knowledge.scheme.trainable(task.seed)
-        updates = self.trainer.updates(task.params, [shard], [self.batches(round_)], trainable)
-        return self.send(phase, payload, len(shard.y), next(updates), state)
+        (update,) = self.trainer.updates(task.params, [shard], [self.batches(round_)], trainable)
+        return self.send(phase, payload, len(shard.y), update, state)
 
     def task(self, round_: int, phase: str, state: ClientState) -> Task:
         """Return what to train from in a round, or raise why the client must not train."""

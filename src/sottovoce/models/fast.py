@@ -85,7 +85,7 @@ class FastTrainer:
         trainable: NDArray[np.bool_] | None = None,
     ) -> Iterator[Vector]:
         """Yield w_k - w of each shard, in order; coordinates outside `trainable` never move."""
-        packed = self._pack(params)
+        packed = self._pack(params, keep=len(shards) > 1)  # a device has one client, and little memory
         if trainable is not None:
             self._check_mask(trainable)
             if not trainable.any():
@@ -158,7 +158,8 @@ class FastTrainer:
             self._train_chunk(job, packed, chunk, mask_place, workspace)
             for number, client in enumerate(chunk):
                 yield self._update(job, packed, number, client.batch, mask_place, workspace)
-        _give_back(self._spare_rooms, workspace)
+        if len(clients) > 1:
+            _give_back(self._spare_rooms, workspace)
 
     def _train_chunk(
         self,
@@ -223,7 +224,7 @@ class FastTrainer:
                 job.layer[number].kept = kept[number] or 0
         return job
 
-    def _pack(self, params: Vector) -> NDArray[np.uint8]:
+    def _pack(self, params: Vector, *, keep: bool = True) -> NDArray[np.uint8]:
         """Return the parameters as the kernels read them; a round's clients share one copy, also over several calls."""
         if params.shape != (self.network.dim,):
             raise InputError(f"{self.network.name} has {self.network.dim} parameters, got shape {params.shape}")
@@ -235,7 +236,7 @@ class FastTrainer:
         job = self._job(batch=1, raw=False)
         packed = _room(self._kernels.packed_size(job))
         self._kernels.pack(job, _place(params), _place(packed))
-        self._packed = params, packed
+        self._packed = (params, packed) if keep else None
         return packed
 
     def _row(self) -> Vector:

@@ -87,8 +87,12 @@ MUTANTS = (
     of(
         "half-images-unblurred",
         "the fast scattering is not the one that the docstring describes",
-        ("models/fronts/planes.py", "_thin(first, bank.halves, second)", "_thin(first, bank.halves, third)"),
-        tests=f"{FRONTS}/test_scattering.py",
+        (
+            "core/native_fronts.h",
+            "thin(first, height, width, halves, second, line);",
+            "thin(first, height, width, halves, third, line);",
+        ),
+        tests="tests/models/test_arm.py",
     ),
     of(
         "gabor-fills-the-head",

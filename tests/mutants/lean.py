@@ -1,0 +1,77 @@
+"""Mutants of the thin client: other bits on other processors, and memory or packages that it should do without.
+
+C is compiled again by the test on ARM alone, so what is wrong in C must show there.
+"""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import of
+
+__all__ = ["MUTANTS"]
+
+ARM = "tests/models/test_arm.py"
+NATIVE = "tests/core/test_native.py"
+TORCH = "tests/models/test_with_torch.py"
+
+MUTANTS = (
+    of(
+        "neon-rounds-twice",
+        "a model from ARM is another one",
+        ("models/kernels_vector.h", "return vfmaq_f32(c, a, b);", "return a * b + c;"),
+        tests=ARM,
+    ),
+    of(
+        "sum-in-another-order",
+        "a dot product depends on the processor",
+        ("models/kernels_vector.h", "(Places){2, 3, 2, 3}", "(Places){1, 0, 3, 2}"),
+        tests=ARM,
+    ),
+    of(
+        "pool-takes-the-last",
+        "equal values of a pool learn at another place",
+        ("models/kernels_conv.h", "(Mask)(next > best)", "(Mask)(next >= best)"),
+        tests=ARM,
+    ),
+    of(
+        "negative-floats-the-wrong-way",
+        "negative values sort in reverse",
+        ("core/native_rows.h", "return bits ^ (bits >> 31 & 0x7FFFFFFF);", "return bits;"),
+        tests=ARM,
+    ),
+    of(
+        "centres-cut-off",
+        "what is rounded towards zero is not what was clipped",
+        ("core/native_noise.h", "rint((double)message[index] * scale)", "trunc((double)message[index] * scale)"),
+        tests=ARM,
+    ),
+    of(
+        "plain-ties-look-once",
+        "without a compiler, a draw that 64 bits do not decide is always the lower one",
+        ("privacy/noise/sampler.py", "            outcome += 1\n", "            break\n"),
+        tests=NATIVE,
+    ),
+    of(
+        "plain-fma-rounds-twice",
+        "without a compiler, fl-freq sends other bytes",
+        ("schemes/arithmetic.py", "(error != 0) & even, odd, total", "False, odd, total"),
+        tests=NATIVE,
+    ),
+    of(
+        "plan-solved-here",
+        "a node keeps the accountant in memory",
+        ("privacy/plan/apart.py", "before = _APART.set(True)", "before = _APART.set(False)"),
+        tests="tests/privacy/test_apart.py",
+    ),
+    of(
+        "torch-asked-for-late",
+        "a run begins that nobody can train",
+        ("models/with_torch.py", "    if not has_torch():\n", "    if False:\n"),
+        tests=TORCH,
+    ),
+    of(
+        "plain-forgets-dropout",
+        "without torch the medical models train with all units",
+        ("models/plain.py", "                x = x * factors[number]\n", "                pass\n"),
+        tests="tests/models/test_plain.py",
+    ),
+)

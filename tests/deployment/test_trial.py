@@ -80,7 +80,7 @@ def test_killed_stopped_and_cut_off_nodes_are_those_that_leave(tmp_path: Path) -
         scheme={"name": "fl-top", "ratio": 0.1, "public": str(public)},
         aggregation={"secure": "real"},
         privacy={"noise_multiplier": 1.0, "delta": 1e-2, "clip_norm": 0.5},
-        engine={"train_timeout": 4.0},
+        engine={"train_timeout": 8.0},
     )
     phases = ["advertise", "share", "mask", "consistency", "unmask"]
     leave = [[number + 1, 5, phase] for number, phase in enumerate(phases)] + [[6, 4, "mask"]]

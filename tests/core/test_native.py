@@ -190,6 +190,12 @@ def test_fma_rounds_once() -> None:
         assert min(abs(Fraction(other) - exact) for other in around) == abs(Fraction(float(got)) - exact)
 
 
+def test_fma_does_not_round_to_a_tie_first() -> None:
+    a, b, c = (np.array([value], np.float32) for value in (8 * (1 + 2**-23), 8 * (1 - 2**-23), 2**30 + 128))
+
+    assert fma(a, b, c).item() == 2**30 + 128  # the sum is 2^-40 below the middle of two floats
+
+
 def test_an_inner_product_is_close_to_numpys() -> None:
     rng = np.random.default_rng(0)
     rows, right = (

@@ -210,8 +210,10 @@ class Result:
 def _epsilons(told: dict[str, Any]) -> str:
     """Return both epsilons in words; between machines the one against outsiders may be missing, for a reason."""
     others, server = told["epsilon"], told["epsilon_server"]
-    known = [] if others is None else [f"{others:.4g}"]
+    known = [] if others is None else [f"{others:.4g} against outsiders" if told.get("deployed") else f"{others:.4g}"]
     known += [] if server is None else [f"{server:.4g} against the server"]
+    if told.get("deployed"):  # the one that counts on no secret draw comes first
+        known.reverse()
     why = "" if others is not None else f" ({told.get('epsilon_reason') or 'unknown'} against outsiders)"
     return f"{', '.join(known) or 'no bound'}, delta {told['delta']:g}{why}"
 

@@ -134,7 +134,11 @@ def split(records: Sequence[Record], width: int, *, folded: int | None = None) -
 
 def card(record: Record) -> Table:
     """Return one run as a list of what it did and what it cost."""
-    lines = {column.full: column.show(record) for column in columns([record])}
+    shown = columns([record])
+    if record.get("deployed"):  # between machines the epsilon that counts on no secret draw comes first
+        keys = [column.key for column in shown]
+        shown.insert(keys.index("epsilon"), shown.pop(keys.index("epsilon_server")))
+    lines = {column.full: column.show(record) for column in shown}
     remarks = "; ".join(note for note, _ in notes([record]))
     return _pairs(lines | ({"note": remarks} if remarks else {}))
 

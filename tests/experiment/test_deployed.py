@@ -82,8 +82,9 @@ def lose(*rounds: int, phase: str = "mask") -> Any:
     return lost
 
 
-@pytest.mark.parametrize("scheme", ["fl-std", "fl-sign", "adaptive"])
-@pytest.mark.parametrize("phase", ["share", "unmask"])
+@pytest.mark.parametrize(
+    ("scheme", "phase"), [("fl-std", "share"), ("fl-std", "unmask"), ("fl-sign", "unmask"), ("adaptive", "share")]
+)
 def test_a_private_round_without_quorum_looks_like_any_other(scheme: str, phase: str, tmp_path: Path) -> None:
     experiment = private(scheme)
     deployed, _ = federation(experiment, lost=lose(2, phase=phase))
@@ -185,8 +186,10 @@ def interrupt(round_: int, phase: str) -> Any:
     return lost
 
 
-@pytest.mark.parametrize(("phase", "charged"), [("advertise", False), ("mask", False), ("unmask", True)])
-@pytest.mark.parametrize("round_", [1, 2])
+@pytest.mark.parametrize(
+    ("round_", "phase", "charged"),
+    [(1, "advertise", False), (1, "unmask", True), (2, "mask", False), (2, "unmask", True)],
+)
 def test_a_round_that_was_open_is_void_and_its_number_is_never_used_again(
     phase: str, charged: bool, round_: int, tmp_path: Path
 ) -> None:

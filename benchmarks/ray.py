@@ -47,6 +47,7 @@ def compare(source: str, repeats: int) -> dict[str, Figure]:
             driver.append(time.process_time() - mine)
             around.append(cpu_of(beside) - idle)
         held = {"local": memory(workers) / len(workers), "ray": memory(actors) / len(actors)}
+        own = memory(beside)
     taken = {name: statistics.median(cost.cpu for cost in some) for name, some in costs.items()}
     wall = {name: statistics.median(cost.wall for cost in some) for name, some in costs.items()}
     return {
@@ -59,6 +60,7 @@ def compare(source: str, repeats: int) -> dict[str, Figure]:
         "W, ray: CPU of the driver a round": Figure(statistics.median(driver), "s", most=0.15),
         "W, local: memory of a worker": Figure(held["local"], "MB"),
         "W, ray: memory of a worker": Figure(held["ray"], "MB"),
+        "W, ray: memory of Ray's own processes": Figure(own, "MB"),
     }
 
 
@@ -75,7 +77,7 @@ def scale(source: str, repeats: int) -> dict[str, Figure]:
             engine=RAY,
         )
         with rounds(parts) as (play, _, _):
-            for _ in range(5):
+            for _ in range(50):  # until the allocator has what it wants
                 play()
             before = _own_memory()
             for _ in range(10 * repeats):

@@ -117,8 +117,7 @@ class Workers(ABC):
         self, scheme: Scheme, params: Vector, seed: int, records: NDArray[np.int64], round_: int
     ) -> Vector:
         """Return the message that a client with these public records would send in a round."""
-        message: Vector = self._calls([("public_message", (scheme, params, seed, records, round_))])[0]
-        return message
+        return self._vector(("public_message", (scheme, params, seed, records, round_)))
 
     def client_accuracies(self, params: Vector, clients: list[int], personal_steps: int = 0) -> list[float]:
         """Return each client's accuracy on what it kept out, of the model or of its personal one; not private."""
@@ -131,8 +130,7 @@ class Workers(ABC):
 
     def gradient(self, params: Vector, split: str, records: NDArray[np.int64]) -> Vector:
         """Return the gradient on some records of a split."""
-        gradient: Vector = self._calls([("gradient", (params, split, records))])[0]
-        return gradient
+        return self._vector(("gradient", (params, split, records)))
 
     def __enter__(self) -> Self:
         return self
@@ -204,6 +202,10 @@ class Workers(ABC):
         queue: Queue = deque(enumerate(calls))
         answers = dict(self._work([queue] * self.count))
         return [answers[index] for index in sorted(answers)]
+
+    def _vector(self, call: Call) -> Vector:
+        """Make a call that gives a vector, and return it as the caller's own: what travelled may be read-only."""
+        return np.array(self._calls([call])[0], np.float32)
 
     def _work(self, queues: list[Queue]) -> Iterator[tuple[int, Any]]:
         """Make each worker's calls, one at a time, and yield answers as they come, some in parts.

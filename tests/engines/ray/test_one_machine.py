@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.experiment.config import to_toml
 from sottovoce.experiment.parts import Parts, gather
 from sottovoce.federation import ray as engines
+from sottovoce.federation.local import LocalEngine
 from sottovoce.federation.ray import RayEngine, SottovoceWorker
 from sottovoce.federation.ray_session import Session, joined
 from sottovoce.testing import engine_checks
@@ -89,6 +91,19 @@ def test_more_workers_than_the_cluster_has_are_refused(session: Session) -> None
 
     with pytest.raises(InputError, match=r"^\[engine\] workers must be at most the 3 CPUs of the cluster, got 4$"):
         RayEngine(session, parts.blueprint(), parts.arrays(), 4)
+
+
+def test_what_is_computed_outlives_the_store(session: Session) -> None:
+    parts = gather(few())
+    with RayEngine(session, parts.blueprint(), parts.arrays(), 1) as engine:
+        gradient = engine.gradient(parts.start, "train", np.arange(20))
+        scores = engine.scores(parts.start, "test")
+    with LocalEngine(parts.blueprint(), parts.arrays(), 1) as local:
+        expected = local.gradient(parts.start, "train", np.arange(20))
+
+    assert gradient.flags.owndata and gradient.flags.writeable
+    assert scores.flags.owndata and scores.flags.writeable
+    assert np.array_equal(gradient, expected)
 
 
 def test_a_session_that_is_stopped_ends_what_waits(session: Session) -> None:

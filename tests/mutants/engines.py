@@ -62,14 +62,6 @@ RAY = (
         tests=f"{TWO}::test_local_never_joins_a_cluster_that_runs",
     ),
     of(
-        "restarted-in-silence",
-        "a worker that is lost comes back without its clients' secrets",
-        ("federation/ray.py", "max_restarts=0", "max_restarts=-1"),
-        ("federation/ray.py", "max_task_retries=0", "max_task_retries=-1"),
-        ("federation/ray.py", "if self._places[worker].ended_here:", "if False:"),
-        tests=f"{TWO}::test_a_killed_worker_ends_the_run_in_one_sentence_and_the_run_can_be_resumed",
-    ),
-    of(
         "versions-not-asked",
         "nobody compares what machines compute with",
         ("federation/ray_session.py", "        _check_machines()\n", ""),

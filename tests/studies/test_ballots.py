@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from sottovoce.cli.study import app
 from sottovoce.core.errors import InputError
-from sottovoce.experiment.config import Experiment, load
+from sottovoce.experiment.config import Experiment, load, parse
 from sottovoce.studies import ballots
 
 FILE = Path(__file__).parents[2] / "experiments" / "threats" / "ballots-small.toml"
@@ -73,7 +73,15 @@ def test_the_command_prints_one_table(played: list[Experiment], tmp_path: Path) 
 def test_a_run_that_is_not_private_has_no_arms(tmp_path: Path) -> None:
     tables = load(FILE).tables()
     del tables["privacy"], tables["aggregation"]
-    from sottovoce.experiment.config import parse
-
     with pytest.raises(InputError, match="one epsilon"):
         ballots.play_arms(parse(tables), tmp_path, attacks=[], fractions=[], seeds=1)
+
+
+def test_the_boost_of_a_file_is_for_shares_alone() -> None:
+    threat = {"attack": "out-backdoor", "fraction": 0.1, "boost": 50.0}
+    tables = {**load(FILE).tables(), "threat": threat}
+
+    boosts = {arm: ballots.arm_of(parse(tables), arm, "out-backdoor", 0.1, 1).threat for arm in ballots.ARMS}
+
+    assert boosts["shares"] is not None and boosts["shares"].boost == 50
+    assert boosts["ballots"] is not None and boosts["ballots"].boost is None

@@ -101,7 +101,7 @@ def _cells(experiment: Experiment, attacks: Sequence[str], fractions: Sequence[f
 
 
 def arm_of(experiment: Experiment, arm: str, attack: str, fraction: float, seed: int) -> Experiment:
-    """Return the experiment of one cell."""
+    """Return the experiment of one cell; a boost that the file's `[threat]` has is for shares, a bit cannot have it."""
     tables = experiment.tables()
     tables.pop("threat", None)
     name = f"{arm}-{attack or 'honest'}-{fraction:g}-seed-{seed}"
@@ -111,6 +111,6 @@ def arm_of(experiment: Experiment, arm: str, attack: str, fraction: float, seed:
         tables["aggregation"].pop("ballot", None)
     if attack:
         given = {} if experiment.threat is None else experiment.threat.model_dump(mode="json", exclude_unset=True)
-        kept = {key: value for key, value in given.items() if key != "boost"}
+        kept = {key: value for key, value in given.items() if key != "boost" or arm == "shares"}
         tables["threat"] = {**kept, "attack": attack, "fraction": fraction}
     return parse(tables, where=name)

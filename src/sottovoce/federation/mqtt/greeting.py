@@ -133,7 +133,7 @@ class Refusal:
     def unpack(cls, payload: bytes) -> Refusal:
         """Read a payload, or refuse it."""
         told = _object(payload, ("life", "reason"))
-        return cls(_text(told["life"]), sentence_of(str(told["reason"]).encode()))
+        return cls(_text(told["life"]), _line(str(told["reason"])))
 
 
 def sentence_of(payload: bytes) -> str:
@@ -150,8 +150,12 @@ def _facts(told: Any) -> Facts:
     probe = told["probe"]
     if not isinstance(probe, list) or not all(isinstance(value, int | float) for value in probe):
         raise WireError("greeting: the scores must be numbers")
+    try:
+        scores = tuple(map(float, probe))
+    except OverflowError:
+        raise WireError("greeting: the scores must be numbers that a float can hold") from None
     version, config, roster, start = (_text(told[name]) for name in names[:4])
-    return Facts(version, config, roster, start, tuple(map(float, probe)), _number(told["protocol"]))
+    return Facts(version, config, roster, start, scores, _number(told["protocol"]))
 
 
 def _object(payload: bytes, names: Sequence[str]) -> dict[str, Any]:
@@ -179,7 +183,12 @@ def _number(value: Any) -> int:
 
 
 def _short(value: object) -> str:
-    return sentence_of(str(value)[:24].encode())
+    return _line(str(value)[:24])
+
+
+def _line(text: str) -> str:
+    """Return a text of somebody else's JSON, which can hold half a letter (a lone surrogate), as one line."""
+    return sentence_of(text.encode("utf-8", "replace"))
 
 
 def _near(ours: float, theirs: float) -> bool:

@@ -205,13 +205,20 @@ class Client:
         """Return an update of so many records as it travels: encoded, protected, and masked or packed.
 
         A malicious client has words of its own making in place of the protected message (`forge`).
+
+        Guarantee: in a private run a client whose training diverged sends noise around zero, and is charged. A refusal
+        would tell without noise that it did, and whoever chooses the model can make that depend on a single record.
         """
         knowledge, heard = self.knowledge, state.heard
         if heard is None or heard.task is None:
             raise RunError(f"client {self.number} was asked to act before it heard a downlink")
         if knowledge.mean_size is not None and records != knowledge.mean_size:
             update = update * np.float32(records / knowledge.mean_size)
+        if knowledge.private:
+            update = _finite(update)
         message = knowledge.scheme.encode(update, heard.task.seed, self.streams.get(Purpose.ENCODE, heard.round))
+        if knowledge.private:
+            message = _finite(message)
         terms = heard.terms if phase == "train" else heard.terms._replace(cohort=self._session(state).cohort)
         if forge is None:
             words = knowledge.coding.words(message, terms, heard.round, self.number)
@@ -263,3 +270,8 @@ class Client:
         if state.masking is None:
             raise SecAggError(f"client {self.number} was asked to go on with a session that it never began")
         return state.masking
+
+
+def _finite(values: Any) -> Any:
+    """Return values, or zeros in place of all of them if one is not finite."""
+    return values if bool(np.isfinite(values).all()) else np.zeros_like(values)

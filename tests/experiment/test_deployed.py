@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -250,6 +251,21 @@ def test_a_simulation_does_not_go_on_between_machines_nor_the_other_way_round(tm
         run(experiment, tmp_path / "alone", resume=True, deployed=federation(experiment)[0])
     with pytest.raises(InputError, match="of a run between machines, which cannot go on as a simulation"):
         run(experiment, tmp_path / "together", resume=True)
+
+
+def test_a_run_goes_on_with_the_roster_that_it_began_with(tmp_path: Path) -> None:
+    experiment = few(clients=6, experiment={"rounds": 2}, **ONE)
+
+    def stop(record: dict[str, Any]) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(experiment, tmp_path / "run", observe=stop, deployed=federation(experiment)[0])
+    deployed, _ = federation(experiment)
+    renumbered = replace(deployed, keys={**deployed.keys, 0: deployed.keys[5], 5: deployed.keys[0]})
+    with pytest.raises(InputError, match="was begun with another roster"):
+        run(experiment, tmp_path / "run", resume=True, deployed=renumbered)
+    assert run(experiment, tmp_path / "run", resume=True, deployed=replace(renumbered, lasting=False))["rounds"] == 2
 
 
 def test_the_id_of_a_run_is_drawn_once_and_kept(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def _serve(
         if local is not None:
             made = stack.enter_context(trial(experiment, local, folder, simulated=simulate))
             experiment, keys = made.experiment, made.keys
-            told |= {"broker": made.broker.url, "min_nodes": local, "check": made.check}
+            told |= {"broker": made.broker.url, "min_nodes": local, "check": made.check, "lasting": False}
         if keys is None:
             raise InputError("the server needs its keys: give --keys FOLDER")
         summary = play(experiment, folder, keys=keys, **told)

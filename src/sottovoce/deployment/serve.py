@@ -48,6 +48,7 @@ def serve(
     carrier: MakeCarrier | None = None,
     resume: bool = False,
     simulated: bool = False,
+    lasting: bool = True,
     min_nodes: int | None = None,
     observe: Observer = lambda record: None,
     watch: Watch = lambda status: None,
@@ -59,6 +60,7 @@ def serve(
     `carrier` takes the place of a connection to a broker: see `MakeCarrier`.
     `watch` is handed the engine's status, which changes while the run goes on; `around` may put an engine around ours.
     `check` is called while nodes are waited for, and raises if that is in vain.
+    Without `lasting` keys are a trial's, and a resumed run may have others.
     """
     if carrier is None:
         address = _address(broker or experiment.engine.broker)
@@ -83,6 +85,7 @@ def serve(
         keys=Registry(Seeds(experiment.experiment.seed), len(roster.entries)) if simulated else roster.keys,
         connect=connect,
         simulated=simulated,
+        lasting=lasting,
         max_aborts=experiment.engine.max_aborts,
     )
     return run(experiment, out, resume=resume, observe=observe, deployed=deployed)

@@ -50,6 +50,7 @@ class Deployed:
     keys: Mapping[int, bytes]  # the Ed25519 key of each client of the roster
     connect: Connect = field(repr=False)
     simulated: bool = False
+    lasting: bool = True  # False: keys are made anew whenever the run goes on, for a trial on one machine
     max_aborts: int = 10  # rounds without quorum after which the run ends; --resume goes on
     back_off: float = 1.0  # seconds of the first pause after a round that nobody answered; doubles from then on
     longest_back_off: float = 300.0

@@ -8,9 +8,11 @@ the ledger, if it was charged, and the run goes on with the next number.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +31,8 @@ __all__ = [
     "Opened",
     "check_kind",
     "check_opened",
+    "check_roster",
+    "keys_digest",
     "read_opened",
     "run_id",
     "sync_records",
@@ -121,6 +125,20 @@ def check_kind(path: Path, *, deployed: bool) -> None:
     if ("run" in _environment(path)) != deployed:
         was, now = ("a simulation", "between machines") if deployed else ("a run between machines", "as a simulation")
         raise InputError(f"{path} is the folder of {was}, which cannot go on {now}; choose another --out")
+
+
+def keys_digest(keys: Mapping[int, bytes]) -> str:
+    """Return the hash of who has which number, and by which key."""
+    return hashlib.sha256(b"".join(number.to_bytes(4, "little") + keys[number] for number in sorted(keys))).hexdigest()
+
+
+def check_roster(path: Path, keys: Mapping[int, bytes]) -> None:
+    """Raise if others take part than before: draws, and what a client may still give, are counted by its number."""
+    if _environment(path).get("keys") != keys_digest(keys):
+        raise InputError(
+            f"{path} was begun with another roster, and a run is bound to its roster; go on with that one, or choose "
+            "another --out"
+        )
 
 
 def _environment(path: Path) -> Record:

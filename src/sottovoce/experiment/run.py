@@ -24,6 +24,8 @@ from sottovoce.experiment.loads import load_of
 from sottovoce.experiment.opened import (
     check_kind,
     check_opened,
+    check_roster,
+    keys_digest,
     read_opened,
     run_id,
     sync_records,
@@ -123,12 +125,15 @@ def _run_deployed(experiment: Experiment, path: Path, deployed: Deployed, observ
             if folder.finished is not None:
                 return folder.finished
             check_kind(path, deployed=True)
+            if deployed.lasting:
+                check_roster(path, deployed.keys)
         parts = deployed.parts(experiment)
         protection = protect(parts)
         evaluator = own_records(parts)
         ready = make_ready(protection, evaluator)
         if not known:
             environment = describe_environment(parts, NOTHING) | {"run": os.urandom(16).hex()}
+            environment["keys"] = keys_digest(deployed.keys)
             inputs = parts.dataset.describe_inputs()
             folder = stack.enter_context(RunFolder.create(path, experiment, environment, inputs))
         engine = stack.enter_context(deployed.connect(parts, run_id(path)))

@@ -286,6 +286,29 @@ def test_an_answer_of_another_run_round_phase_or_life_is_not_taken() -> None:
     assert held.engine.status.late == 4
 
 
+def test_a_node_that_talks_without_end_fills_no_memory() -> None:
+    """The thread that plays a round may be busy for minutes; what nobody waits for is not kept until then."""
+    experiment = small()
+    with wired(experiment, nodes=False, min_nodes=0, train_timeout=1.0) as held, asking(held, experiment) as request:
+        engine, kept = held.engine, []
+        answer = Envelope(Kind.ANSWER, 1, SERVER, b"x", RUN, 1, "train").sign(signing_key(1))
+        topic = topic_from(held.federation, 1)
+        for _ in range(20):
+            engine.heard(topic, answer)
+        kept.append(engine._answers.qsize())
+
+        def take(client: int, payload: bytes) -> None:
+            for _ in range(20):
+                engine.heard(topic, answer)
+            kept.append(engine._answers.qsize())
+
+        threading.Timer(0.2, engine.heard, [topic, answer]).start()
+        engine.send(request._replace(take=take, sum=None))
+
+    assert kept == [0, 0]
+    assert engine.status.late == 40
+
+
 def test_nobody_waits_long_for_those_who_are_gone() -> None:
     experiment = small()
     with wired(experiment, train_timeout=60.0) as held, asking(held, experiment) as request:

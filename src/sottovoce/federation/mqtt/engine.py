@@ -80,6 +80,7 @@ class _Pending:
     request: Request
     waiting: set[int]
     began: float
+    came: set[int] = field(default_factory=set)  # whose answer is in the queue, or was
 
 
 class MqttEngine:
@@ -176,7 +177,7 @@ class MqttEngine:
             elif envelope.kind == Kind.GONE:
                 self._part(envelope.sender, Gone.unpack(envelope.payload))
             elif envelope.kind in (Kind.ANSWER, Kind.REFUSAL):
-                self._answers.put(envelope)
+                self._take_in(envelope)
         except SottovoceError as error:
             self.status.foreign += 1
             log.debug("dropped: %s", error)
@@ -218,6 +219,16 @@ class MqttEngine:
         self._ask_again(number)
         self._answers.put(None)  # whoever waits for nodes looks again
 
+    def _take_in(self, answer: Envelope) -> None:
+        """Keep an answer that is waited for: one of each node, so that nobody can fill the memory."""
+        with self._lock:
+            pending = self._pending
+            if pending is None or answer.sender in pending.came or not self._fits(pending, answer):
+                self.status.late += 1
+                return
+            pending.came.add(answer.sender)
+        self._answers.put(answer)
+
     def _part(self, number: int, gone: Gone) -> None:
         with self._lock:
             node = self._nodes[number]
@@ -249,6 +260,11 @@ class MqttEngine:
         self.status.there = sum(node.there for node in self._nodes.values())
 
     # What follows is called by either.
+
+    def _fits(self, pending: _Pending, answer: Envelope) -> bool:
+        place, request = self.place, pending.request
+        fits = answer.fits(answer.kind, place.run, request.round, request.phase, place.attempt)
+        return fits and answer.sender in pending.waiting
 
     def _ask(self, client: int, request: Request, patience: float) -> None:
         place, payload = self.place, request.payloads[client]
@@ -283,9 +299,7 @@ class MqttEngine:
         answer = self._next_event(min(_TICK, max(0.0, limit - time.monotonic())))
         if answer is None:
             return None
-        place, request = self.place, pending.request
-        fits = answer.fits(answer.kind, place.run, request.round, request.phase, place.attempt)
-        if not fits or answer.sender not in pending.waiting:
+        if not self._fits(pending, answer):
             self.status.late += 1
             return None
         return answer

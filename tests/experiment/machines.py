@@ -15,6 +15,7 @@ from sottovoce.experiment.deployed import (
     Deployed,
     client_knowledge,
     gather_without_records,
+    heard,
     measuring_knowledge,
     node_records,
 )
@@ -25,7 +26,7 @@ from sottovoce.federation.engine import Enrolment, Reply, Request
 from sottovoce.federation.evaluation import EVALUATION
 from sottovoce.federation.local_evaluation import LocalSplit
 from sottovoce.federation.statistics import trainer_for
-from sottovoce.models import Shard, make_trainer
+from sottovoce.models import Shard, all_features, make_trainer
 from sottovoce.secagg import verifying_key
 from tests.experiment.played import merged
 from tests.experiment.small import small
@@ -87,10 +88,12 @@ class Node:
 
     def enrol(self, told: Enrolment) -> None:
         """Take in the set-up message; everything else the node knows from its own file."""
-        parts = self.protection.parts
-        shard = self.split.held_out if told.measures else self.split.train
-        found = measuring_knowledge(self.protection) if told.measures else None
-        knowledge = found or client_knowledge(self.protection, told.setup)
+        protection = heard(self.protection, told.setup)
+        parts = protection.parts
+        own = self.split.held_out if told.measures else self.split.train
+        shard = Shard(all_features(parts.network, own.x, 1), own.y) if len(own.y) else own
+        found = measuring_knowledge(protection) if told.measures else None
+        knowledge = found or client_knowledge(protection, told.setup)
         table = parts.experiment.client
         trainer = make_trainer(parts.network.trained, parts.training(), table.trainer, table.device)
         client = Client(

@@ -9,13 +9,14 @@ import hashlib
 import json
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sottovoce.core import wire
 from sottovoce.core.errors import InputError, SecAggError
 from sottovoce.core.streams import Owners, Purpose, Secrets, Seeds
 from sottovoce.deployment.identity import Identity
@@ -25,16 +26,22 @@ from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.deployed import (
     client_knowledge,
     gather_without_records,
+    heard,
     measuring_knowledge,
     node_records,
 )
+from sottovoce.experiment.fronts import make_network
 from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.protection import Protection, protect
-from sottovoce.federation.client import Client, Credentials, Knowledge
+from sottovoce.federation.client import Client, Credentials, Knowledge, split_setup
 from sottovoce.federation.mqtt.greeting import Facts
 from sottovoce.federation.secure import Registry
 from sottovoce.federation.statistics import trainer_for
-from sottovoce.models import Shard, all_features, make_trainer
+from sottovoce.models import Model, Shard, all_features, make_trainer
+from sottovoce.models.fronted import Fronted
+from sottovoce.models.fronts.own import Own
+from sottovoce.models.fronts.scattering import Scattering
+from sottovoce.models.partial import Partial
 from sottovoce.privacy.plan.apart import solving_apart
 
 __all__ = ["config_digest", "facts_of", "largest_message", "make_member", "owners_of", "state_folder"]
@@ -59,20 +66,22 @@ def facts_of(parts: Parts, roster: Roster) -> Facts:
     client, data = parts.experiment.client, parts.dataset
     rng = parts.seeds.public.get(Purpose.SETUP, 2)
     made_up = rng.integers(0, 2, (_PROBED, *data.shape)).astype(data.x_train.dtype)
-    trainer = make_trainer(parts.network.trained, parts.training(), client.trainer, client.device)
-    scores = trainer.scores(parts.start, all_features(parts.network, made_up, 1))
+    net = make_network(parts.experiment, data, parts.seeds, told=None)  # nodes do not have a front's numbers yet
+    start = net.initialise(parts.seeds.public.get(Purpose.INIT))
+    trainer = make_trainer(net.trained, parts.training(), client.trainer, client.device)
+    scores = trainer.scores(start, _untold_features(net, made_up))
     return Facts(
         version=version("sottovoce"),
         config=config_digest(parts.experiment),
         roster=roster.digest.hex(),
-        start=hashlib.sha256(parts.start.tobytes()).hexdigest(),
+        start=hashlib.sha256(start.tobytes()).hexdigest(),
         probe=tuple(round(float(score), 6) for score in np.ravel(scores)[:_SCORES]),
     )
 
 
 def largest_message(parts: Parts) -> int:
     """Return the bytes of the largest message that this run can need, with room for lists of keys and shares."""
-    return (1 << 20) + 16 * parts.network.dim + 4096 * parts.cohort.clients
+    return (1 << 20) + 16 * parts.network.dim + 4096 * parts.cohort.clients + _front_bytes(parts.network)
 
 
 def make_member(
@@ -97,20 +106,31 @@ def make_member(
     with solving_apart() if apart else nullcontext():  # what accounting needs is 70 MB, for once
         protection = protect(parts)
     facts, key = facts_of(parts, roster), identity.signing_key
-    table = experiment.client
-    base = make_trainer(parts.network.trained, parts.training(), table.trainer, table.device)
-    own, aside = (_features(parts, part) for part in node_records(parts, number, records))
+    split = node_records(parts, number, records)
 
-    def made(knowledge: Knowledge, shard: Shard) -> Client:
-        trainer = trainer_for(knowledge.scheme, parts.network.trained, base)
+    def made(parts: Parts, knowledge: Knowledge, own: Shard) -> Client:
+        table, trained = experiment.client, parts.network.trained
+        trainer = make_trainer(trained, parts.training(), table.trainer, table.device)
         credentials = None if simulated else Credentials(key)
-        return Client(knowledge, number, owners.client(number), lambda: shard, trainer, credentials)
+        shard = cache(partial(_features, parts, own))  # once, when they are needed first
+        return Client(
+            knowledge,
+            number,
+            owners.client(number),
+            shard,
+            trainer_for(knowledge.scheme, trained, trainer),
+            credentials,
+        )
 
     def client(setup: bytes) -> Client:
         _check_seed(parts, setup)
-        return made(client_knowledge(protection, setup), own)
+        told = heard(protection, setup)
+        return made(told.parts, client_knowledge(told, setup), split.train)
 
-    measuring = measuring_knowledge(protection)
+    def measurer(setup: bytes) -> Client | None:
+        told = heard(protection, setup)
+        knowledge = measuring_knowledge(told)
+        return None if knowledge is None else made(told.parts, knowledge, split.held_out)
 
     member = Member(
         number=number,
@@ -119,7 +139,7 @@ def make_member(
         facts=facts,
         scheme=parts.scheme.name,
         client=client,
-        measurer=None if measuring is None else made(measuring, aside),
+        measurer=measurer,
         private=protection.plan is not None,
         most=largest_message(parts),
     )
@@ -132,12 +152,32 @@ def state_folder(keys: Path, experiment: Experiment) -> Path:
 
 
 def _features(parts: Parts, records: Shard) -> Shard:
-    """Return records as what trains reads them: features if there is a front."""
-    return Shard(all_features(parts.network, records.x, 1), records.y) if len(records.y) else records
+    """Return records as what trains reads them: features if there is a front.
+
+    Numbers of a lying server may lead out of range; that is not to show, as it would depend on records.
+    """
+    if not len(records.y):
+        return records
+    with np.errstate(all="ignore"):
+        found = all_features(parts.network, records.x, 1)
+    return Shard(found if found is records.x else np.nan_to_num(found, posinf=0.0, neginf=0.0), records.y)
+
+
+def _untold_features(net: Model, x: NDArray[Any]) -> NDArray[Any]:
+    """Return what to probe a model with that may lack its front's numbers: the first of what they would project."""
+    front = getattr(net, "front", None)
+    if not isinstance(net, Fronted) or not isinstance(front, Scattering | Own) or not front.most_bytes:
+        return all_features(net, x, 1)
+    return net.model.features(front.coefficients(x).reshape(len(x), -1)[:, : front.width])
+
+
+def _front_bytes(net: Model) -> int:
+    """Return the bytes of the longest numbers of a front that a set-up can carry."""
+    front = net.front if isinstance(net, Fronted) else net.filling if isinstance(net, Partial) else None
+    return 0 if front is None else front.most_bytes
 
 
 def _check_seed(parts: Parts, setup: bytes) -> None:
     """Refuse a set-up whose shared choices follow from another seed than the file's."""
-    low, high = wire.unpack(setup[: wire.frame_size(2, bits=32)], length=2, bits=32).tolist()
-    if low | high << 32 != parts.seeds.public.seed:
+    if split_setup(setup)[0] != parts.seeds.public.seed:
         raise SecAggError("the server's set-up has another public seed than the experiment file")

@@ -47,7 +47,8 @@ class Member:
     scheme: str  # name of the scheme that it plays
     client: Callable[[bytes], Client] = field(repr=False)  # made from the run's set-up
     private: bool
-    measurer: Client | None = field(default=None, repr=False)  # itself when it measures the model; None: it does not
+    # Itself when it measures the model, made from the run's set-up; None: it does not.
+    measurer: Callable[[bytes], Client | None] = field(default=lambda setup: None, repr=False)
     most: int = 1 << 28  # bytes of the largest message that is read
 
 
@@ -143,9 +144,9 @@ class Node:
         if memory.seat is not None:
             kept = memory.seat
             self._seat = _Seat(self.member.client(memory.setup), kept.state, kept.round, kept.answers)
-        if memory.beside is not None and self.member.measurer is not None:
+        if memory.beside is not None and (measurer := self.member.measurer(memory.setup)) is not None:
             kept = memory.beside
-            self._beside = _Seat(self.member.measurer, kept.state, kept.round, kept.answers)
+            self._beside = _Seat(measurer, kept.state, kept.round, kept.answers)
 
     def hello(self, connection: int | None = None) -> bytes:
         """Return the greeting to send over a connection."""
@@ -207,12 +208,12 @@ class Node:
                 self.over = Over(SecAggError.exit_code, "the server sent a second, different set-up for the same run")
             self._attempt = came.attempt
             return
-        client = self.member.client(welcome.setup)
+        client, measurer = self.member.client(welcome.setup), self.member.measurer(welcome.setup)
         if self._run != NO_RUN:
             log.info("the server began another run; secrets of the last one are forgotten")
         self._run, self._attempt, self._setup = came.run, came.attempt, welcome.setup
         mark, beside = self._book.enter(came.run)
-        self._seat, measurer = _Seat(client, ClientState(mark=mark)), self.member.measurer
+        self._seat = _Seat(client, ClientState(mark=mark))
         self._beside = None if measurer is None else _Seat(measurer, ClientState(mark=beside))
         log.info("joined run %s", came.run.hex()[:8])
 

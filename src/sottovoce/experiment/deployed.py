@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
-from sottovoce.core.errors import InputError, PrivacyError
-from sottovoce.core.streams import Owners, Purpose, Secrets, Seeds
+from sottovoce.core.errors import InputError, PrivacyError, WireError
+from sottovoce.core.streams import Owners, Purpose, Secrets, Seeds, Streams
 from sottovoce.data import balance
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.elsewhere import check_deployable, gather_without_records
 from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.protection import Protection
 from sottovoce.experiment.ready import evaluation_policy, measure_scheme
-from sottovoce.federation.client import Knowledge, read_setup, setup_message
+from sottovoce.federation.client import Knowledge, read_setup, setup_message, split_setup
 from sottovoce.federation.engine import Engine
 from sottovoce.federation.local_evaluation import LocalSplit, split_shard
 from sottovoce.models import Shard
@@ -28,6 +28,7 @@ __all__ = [
     "check_deployable",
     "client_knowledge",
     "gather_without_records",
+    "heard",
     "measuring_knowledge",
     "node_records",
 ]
@@ -60,8 +61,11 @@ class Deployed:
         if not self.simulated and not isinstance(self.owners, Secrets):
             raise PrivacyError("a deployed run takes its secrets from the operating system; give it Secrets, not seeds")
 
-    def parts(self, experiment: Experiment) -> Parts:
-        """Return the parts of the run as its server has them: nobody's records, and the roster's keys."""
+    def parts(self, experiment: Experiment, front: bytes = b"") -> Parts:
+        """Return the parts of the run as its server has them: nobody's records, and the roster's keys.
+
+        `front` are the numbers of a front that the run folder keeps.
+        """
         clients = experiment.data.clients
         if sorted(self.keys) != list(range(clients)):
             raise InputError(
@@ -73,17 +77,30 @@ class Deployed:
                 f"the public seed of the run is {self.owners.seed}, but [experiment] seed is "
                 f"{experiment.experiment.seed}; they must be the same"
             )
-        return self.own(gather_without_records(experiment, server=True))
+        return self.own(gather_without_records(experiment, server=True, front=front))
 
     def own(self, parts: Parts) -> Parts:
         """Return parts with this federation's randomness and keys."""
         return replace(parts, seeds=self.owners, keys=self.keys, deployment=not self.simulated)
 
 
+def heard(protection: Protection, setup: bytes) -> Protection:
+    """Return a node's protection with the numbers of the public front that the set-up carries, if there is one.
+
+    Guarantee: how many they are, and which layers train, is as the node's own file says; no plan depends on them.
+    """
+    parts = protection.parts
+    seed, payload = split_setup(setup)
+    told = parts.network.told(payload, Streams(seed).get(Purpose.INIT))
+    if told.layout != parts.network.layout:
+        raise WireError("the server's set-up trains other layers than the experiment file")
+    return replace(protection, parts=replace(parts, network=told))
+
+
 def client_knowledge(protection: Protection, setup: bytes) -> Knowledge:
     """Return what a node knows of the run: from its own copy of the file, and from the set-up message.
 
-    `protection` is what the node solved itself, for parts with the roster's keys.
+    `protection` is what the node solved itself, for parts with the roster's keys, and has `heard` the set-up.
     """
     parts = protection.parts
     bound = read_setup(parts.scheme, parts.network, setup)
@@ -92,7 +109,9 @@ def client_knowledge(protection: Protection, setup: bytes) -> Knowledge:
 
 
 def measuring_knowledge(protection: Protection) -> Knowledge | None:
-    """Return what a node knows when it measures the model, from its own file alone; None if clients do not measure.
+    """Return what a node knows when it measures the model; None if clients do not measure.
+
+    All of it follows from the node's own file, but for the front's numbers, which it has `heard`.
 
     Requests of rounds from `EVALUATION` on are for this. Measurements have a state and a mark of their own; a ledger
     charges them under `charged_round`.

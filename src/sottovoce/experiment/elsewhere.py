@@ -20,10 +20,11 @@ from sottovoce.experiment.parts import Parts, gather
 __all__ = ["check_deployable", "gather_without_records"]
 
 
-def gather_without_records(experiment: Experiment, *, server: bool = False) -> Parts:
+def gather_without_records(experiment: Experiment, *, server: bool = False, front: bytes = b"") -> Parts:
     """Return the parts without anybody's records; with `server`, test and public records of the server's own.
 
-    Server and nodes get the same network, cohort and scheme, and so the same privacy plan.
+    Server and nodes get the same network, cohort and scheme, and so the same privacy plan. The server fits the front,
+    or takes its numbers from `front`; a node gets them with the set-up (`deployed.heard`).
     """
     check_deployable(experiment)
     dataset = _shaped(experiment.data)
@@ -33,7 +34,7 @@ def gather_without_records(experiment: Experiment, *, server: bool = False) -> P
         dataset = _with_test_records(experiment.data, dataset)
     if not server:
         public = dataset  # the server alone reads public records: what it chose by them comes in the set-up
-    parts = gather(experiment, Given(dataset=dataset, partition=owners, public=public))
+    parts = gather(experiment, Given(dataset=dataset, partition=owners, public=public), front if server else None)
     if parts.weighted and experiment.data.mean_records is None and experiment.data.shape is not None:
         raise InputError(
             "[data] mean_records is missing, and clients count by their records; set it if it is public, or "
@@ -57,8 +58,6 @@ def check_deployable(experiment: Experiment) -> None:
         "choose another": experiment.make_scheme().everyone,
         f"[data] augment cannot be played {alone}": experiment.data.augment > 1,
         "[scheme] warm_start is not yet played between machines; remove it": experiment.scheme.warm_start is not None,
-        f'[model] front = "{experiment.model.front}" is not yet played between machines; set front = "none" or '
-        '"fourier"': experiment.model.front not in ("none", "fourier", "hashed"),
     }
     refused[
         '[client] held_out of nodes is measured by [experiment] evaluation = "federated" alone; set that, or remove '

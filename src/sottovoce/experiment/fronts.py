@@ -32,9 +32,11 @@ _FORMULAS = ("fourier", "hashed")  # fronts that are formulas and a seed
 
 
 def make_network(
-    experiment: Experiment, dataset: Dataset, seeds: Owners, given: Model | None = None, told: bytes = b""
+    experiment: Experiment, dataset: Dataset, seeds: Owners, given: Model | None = None, told: bytes | None = b""
 ) -> Model:
     """Return the model, with its front fitted on public records; `told` are numbers of an earlier fit, as they travel.
+
+    With None nothing is fitted: that is a model as a node has it until the set-up brings the numbers (`Model.told`).
 
     Guarantee: in a private run no record of the clients has a part in the front.
     """
@@ -52,6 +54,8 @@ def make_network(
     inner: Model = behind(front, table, dataset.classes)
     if told:
         front, _ = front.told(told)
+    elif told is None:
+        pass
     elif table.front == "scattering" or (":" in table.front and table.projection.dims is not None):
         public = _projection_source(experiment, dataset)
         front = front.fitted(public.x_train, public.input_scale, threads(experiment))
@@ -152,7 +156,7 @@ def load_public(source: str, experiment: Experiment, dataset: Dataset, records: 
     return read_like(dataset, source, experiment.data.folder)
 
 
-def _partial(experiment: Experiment, net: Model, dataset: Dataset, seeds: Owners, told: bytes = b"") -> Model:
+def _partial(experiment: Experiment, net: Model, dataset: Dataset, seeds: Owners, told: bytes | None = b"") -> Model:
     """Return a network of which the named layers train, filled by the front if that is what it does."""
     table, words = experiment.model, experiment.scheme.train
     if (words == "all" and table.front != "gabor") or not isinstance(net, Network):
@@ -167,6 +171,8 @@ def _partial(experiment: Experiment, net: Model, dataset: Dataset, seeds: Owners
     filling = Gabor(net, table.projection.dims)
     if told:
         return Partial(net, layers, np.zeros(net.dim, np.float32), filling).told(told, rng)
+    if told is None:
+        return Partial(net, layers, net.initialise(rng), filling)
     public = _projection_source(experiment, dataset)
     filling = filling.fitted(public.x_train, public.input_scale, threads(experiment))
     return Partial.start(net, layers, filling, rng)

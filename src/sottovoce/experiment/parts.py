@@ -154,10 +154,10 @@ class Parts:
         return arrays
 
 
-def gather(experiment: Experiment, given: Given = NOTHING, front: bytes = b"") -> Parts:
+def gather(experiment: Experiment, given: Given = NOTHING, front: bytes | None = b"") -> Parts:
     """Load the data and check that the parts fit; parts that are given take the place of those in the tables.
 
-    `front` are the numbers of a front that was fitted before, as a run folder keeps them.
+    `front` are the numbers of a front that was fitted before, as a run folder keeps them; None: they are yet to come.
     """
     seeds = Seeds(experiment.experiment.seed)
     streams = seeds.world

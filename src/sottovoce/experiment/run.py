@@ -119,7 +119,7 @@ def run(
 def _run_deployed(experiment: Experiment, path: Path, deployed: Deployed, observe: Observer, told: Callbacks) -> Record:
     """Run an experiment whose records only nodes hold; the server's own, if it has any, are measured here."""
     with ExitStack() as stack:
-        known = (path / "config.toml").exists()
+        known, front = (path / "config.toml").exists(), b""
         if known:
             folder = stack.enter_context(RunFolder.reopen(path, experiment))
             if folder.finished is not None:
@@ -127,7 +127,8 @@ def _run_deployed(experiment: Experiment, path: Path, deployed: Deployed, observ
             check_kind(path, deployed=True)
             if deployed.lasting:
                 check_roster(path, deployed.keys)
-        parts = deployed.parts(experiment)
+            front = folder.front
+        parts = deployed.parts(experiment, front)
         protection = protect(parts)
         evaluator = own_records(parts)
         ready = make_ready(protection, evaluator)
@@ -135,7 +136,8 @@ def _run_deployed(experiment: Experiment, path: Path, deployed: Deployed, observ
             environment = describe_environment(parts, NOTHING) | {"run": os.urandom(16).hex()}
             environment["keys"] = keys_digest(deployed.keys)
             inputs = parts.dataset.describe_inputs()
-            folder = stack.enter_context(RunFolder.create(path, experiment, environment, inputs))
+            front = front_numbers(experiment, parts.network)
+            folder = stack.enter_context(RunFolder.create(path, experiment, environment, inputs, front))
         engine = stack.enter_context(deployed.connect(parts, run_id(path)))
         return _play(parts, ready, engine, evaluator, folder, observe, told, deployed)
 

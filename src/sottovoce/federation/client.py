@@ -37,6 +37,7 @@ __all__ = [
     "Knowledge",
     "read_setup",
     "setup_message",
+    "split_setup",
 ]
 
 Forge = Callable[[Message, Coding, Terms], NDArray[Any]]
@@ -57,11 +58,16 @@ def setup_message(scheme: Scheme, public: Streams, start: bytes = b"") -> bytes:
 
 def read_setup(scheme: Scheme, network: Model, payload: bytes) -> Scheme:
     """Return the client's bound scheme: w_0 and the coordinate set come from the set-up message alone."""
+    seed, told = split_setup(payload)
+    start, rest = network.read_start(told, Streams(seed).get(Purpose.INIT))
+    return scheme.bind_setup(rest, dim=network.dim, seed=seed, start=start)
+
+
+def split_setup(payload: bytes) -> tuple[int, bytes]:
+    """Return the public seed, and the rest of a set-up message, which begins with `Model.start_payload`."""
     size = wire.frame_size(2, bits=32)
     low, high = wire.unpack(payload[:size], length=2, bits=32).tolist()
-    seed = low | high << 32
-    start, rest = network.read_start(payload[size:], Streams(seed).get(Purpose.INIT))
-    return scheme.bind_setup(rest, dim=network.dim, seed=seed, start=start)
+    return low | high << 32, payload[size:]
 
 
 class Heard(NamedTuple):

@@ -81,6 +81,11 @@ class Fourier:
         """Return itself and the whole payload, of which nothing is needed."""
         return self, payload
 
+    @property
+    def most_bytes(self) -> int:
+        """Return 0: nothing travels."""
+        return 0
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return directions (columns, features), which include centre and spread, and phases."""
         directions, phases = self._waves

@@ -61,6 +61,11 @@ class Front(Protocol):
         """Return a client's copy from a set-up that begins with `payload`, and the rest of the set-up."""
         ...
 
+    @property
+    def most_bytes(self) -> int:
+        """Return the bytes of the longest payload that `told` takes; 0 if there is none."""
+        ...
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return its numbers by name, for a file."""
         ...

@@ -131,6 +131,11 @@ class Gabor:
         known, rest = Projection.read(payload, channels=64, places=self.places, dims=self.width)
         return replace(self, projection=known), rest
 
+    @property
+    def most_bytes(self) -> int:
+        """Return the bytes of the longest payload that `told` takes."""
+        return Projection.most_bytes(64, self.places, self.width)
+
 
 def _waves() -> NDArray[np.complex128]:
     angles = (math.pi * number / _ORIENTATIONS for number in range(_ORIENTATIONS))

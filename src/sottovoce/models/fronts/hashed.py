@@ -85,6 +85,11 @@ class Hashed:
         """Return itself and the whole payload, of which nothing is needed."""
         return self, payload
 
+    @property
+    def most_bytes(self) -> int:
+        """Return 0: nothing travels."""
+        return 0
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return nothing: the hash is a formula."""
         return {}

@@ -74,12 +74,13 @@ class Own:
         """Count the bytes that the features of one record need on the way."""
         return 4 * self.given
 
+    def coefficients(self, x: NDArray[Any]) -> Floats:
+        """Return what the function gives (records, its features, 1) for stored records."""
+        return self._called(x)[:, :, None]
+
     def features(self, x: NDArray[Any]) -> Floats:
         """Return the features of stored records."""
-        found = self._called(x)
-        if self.dims is None:
-            return found
-        return self._known.features(found[:, :, None])
+        return self._called(x) if self.dims is None else self._known.features(self.coefficients(x))
 
     def fitted(self, public: NDArray[Any], scale: float, threads: int = 1) -> Self:
         """Return a copy whose projection was measured on public records, if there is to be one."""
@@ -101,6 +102,11 @@ class Own:
             return self, payload
         known, rest = Projection.read(payload, channels=self.given, places=1, dims=self.dims)
         return replace(self, projection=known), rest
+
+    @property
+    def most_bytes(self) -> int:
+        """Return the bytes of the longest payload that `told` takes."""
+        return 0 if self.dims is None else Projection.most_bytes(self.given, 1, self.dims)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the projection's numbers by name."""

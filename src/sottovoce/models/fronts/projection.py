@@ -112,7 +112,7 @@ class Projection:
         """Return what `payload` wrote for coefficients of this shape, and the rest."""
         reader = _Reader(payload)
         rows = reader.take(_SIZES, 32)
-        if not (1 <= rows[0] <= channels and 1 <= rows[1] <= places):
+        if not (1 <= rows[0] <= min(channels, dims) and 1 <= rows[1] <= min(places, dims)):
             raise WireError(f"set-up has {rows.tolist()} axes for {channels} channels and {places} places")
         along, across = (
             _floats(reader.take(int(count) * size, 16)).reshape(-1, size)
@@ -125,6 +125,12 @@ class Projection:
         if not all(np.isfinite(part).all() for part in (along, across, centre, factor)):
             raise WireError("set-up has a projection whose numbers are not finite")
         return cls(along, across, pairs, centre, factor), reader.rest
+
+    @staticmethod
+    def most_bytes(channels: int, places: int, dims: int) -> int:
+        """Return the bytes of the longest payload that `read` takes for coefficients of this shape."""
+        lengths = ((_SIZES, 32), (min(channels, dims) * channels, 16), (min(places, dims) * places, 16))
+        return sum(wire.frame_size(*each) for each in (*lengths, (2 * dims, 16), (2 * dims, 32)))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the numbers by name, for a file."""

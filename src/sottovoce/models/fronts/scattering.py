@@ -134,6 +134,11 @@ class Scattering:
         known, rest = Projection.read(payload, channels=self.channels, places=self.places, dims=self.dims)
         return replace(self, projection=known), rest
 
+    @property
+    def most_bytes(self) -> int:
+        """Return the bytes of the longest payload that `told` takes."""
+        return Projection.most_bytes(self.channels, self.places, self.dims)
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the projection's numbers by name, for a file."""
         return self._known.arrays()

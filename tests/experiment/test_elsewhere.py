@@ -94,10 +94,6 @@ def test_records_of_any_shape_can_be_described() -> None:
             'clipping = "public" measures clip_norm before the plan is solved',
         ),
         ({"data": {**SHAPED["data"], "mean_records": None}}, r"\[data\] mean_records is missing"),
-        (
-            {**SHAPED, "model": {"front": "scattering", "name": "logistic"}},
-            'front = "scattering" is not yet played between machines',
-        ),
         ({"data": {"source": "adult"}}, "the shape of the records of 'adult' is not known without reading them"),
     ],
 )

@@ -18,6 +18,7 @@ from sottovoce.experiment.deployed import (
     heard,
     measuring_knowledge,
     node_records,
+    opening_knowledge,
 )
 from sottovoce.experiment.parts import Parts, gather
 from sottovoce.experiment.protection import Protection, protect
@@ -93,6 +94,8 @@ class Node:
         own = self.split.held_out if told.measures else self.split.train
         shard = Shard(all_features(parts.network, own.x, 1), own.y) if len(own.y) else own
         found = measuring_knowledge(protection) if told.measures else None
+        if told.scheme.name != parts.scheme.name and not told.measures:
+            found = opening_knowledge(protection, told.setup)
         knowledge = found or client_knowledge(protection, told.setup)
         table = parts.experiment.client
         trainer = make_trainer(parts.network.trained, parts.training(), table.trainer, table.device)
@@ -107,7 +110,7 @@ class Node:
         if told.measures:
             self.measurer = client
         else:
-            self.client = client
+            self.client, self.state = client, ClientState(mark=self.state.mark)
 
     def answer(self, request: Request) -> bytes:
         """Return the answer to a request."""

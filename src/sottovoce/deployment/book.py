@@ -28,7 +28,7 @@ class Book:
     vectors from a node than one plan allows.
     """
 
-    def __init__(self, folder: Path | None, plan: PrivacyPlan | None) -> None:
+    def __init__(self, folder: Path | None, plan: PrivacyPlan | None, *, opening: bool = False) -> None:
         self._folder = folder
         self._ledger: Ledger | None = None
         self._lock: IO[str] | None = None
@@ -36,7 +36,7 @@ class Book:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock = _locked(folder)
             if plan is not None:
-                self._ledger = Ledger.of_client(folder / "ledger.jsonl", plan)
+                self._ledger = Ledger.of_client(folder / "ledger.jsonl", plan, opening=opening)
 
     def __enter__(self) -> Self:
         return self

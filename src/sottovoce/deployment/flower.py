@@ -225,7 +225,7 @@ def _answers(told: Any, messages: list[bytes]) -> list[bytes]:
         experiment, None, keys, str(told["data"]), label=None if label is None else str(label), simulated=simulated
     )
     folder = ready.state or keys / "state" / "simulated"
-    with taking_turns(folder), Book(ready.state, ready.plan) as book:
+    with taking_turns(folder), Book(ready.state, ready.plan, opening=ready.member.opening is not None) as book:
         node = Node(ready.member, book)
         with remembering(node, folder, ready.member.facts.config.encode()):
             if not messages:

@@ -108,7 +108,7 @@ def join(ready: Prepared, *, keep_alive: int = KEEP_ALIVE) -> Outcome:
     if ready.address is None:
         raise InputError("a node needs the address of a broker")
     member, identity = ready.member, ready.identity
-    with Book(ready.state, ready.plan) as book, interrupted() as stop:
+    with Book(ready.state, ready.plan, opening=member.opening is not None) as book, interrupted() as stop:
         node = Node(member, book)
         ear = Ear(node, ready.federation, queue.SimpleQueue())
         stop.append(lambda: ear.events.put(None))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import InputError, SecAggError
 from sottovoce.core.streams import Owners, Purpose, Secrets, Seeds
 from sottovoce.deployment.identity import Identity
-from sottovoce.deployment.node import Member
+from sottovoce.deployment.node import Member, Stage
 from sottovoce.deployment.roster import Roster
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.deployed import (
@@ -29,8 +29,10 @@ from sottovoce.experiment.deployed import (
     heard,
     measuring_knowledge,
     node_records,
+    opening_knowledge,
 )
 from sottovoce.experiment.fronts import make_network
+from sottovoce.experiment.opening import opening_of
 from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.protection import Protection, protect
 from sottovoce.federation.client import Client, Credentials, Knowledge, split_setup
@@ -110,22 +112,24 @@ def make_member(
 
     def made(parts: Parts, knowledge: Knowledge, own: Shard) -> Client:
         table, trained = experiment.client, parts.network.trained
-        trainer = make_trainer(trained, parts.training(), table.trainer, table.device)
+        base = make_trainer(trained, parts.training(), table.trainer, table.device)
+        trainer = trainer_for(knowledge.scheme, trained, base)
         credentials = None if simulated else Credentials(key)
         shard = cache(partial(_features, parts, own))  # once, when they are needed first
-        return Client(
-            knowledge,
-            number,
-            owners.client(number),
-            shard,
-            trainer_for(knowledge.scheme, trained, trainer),
-            credentials,
-        )
+        return Client(knowledge, number, owners.client(number), shard, trainer, credentials)
 
     def client(setup: bytes) -> Client:
         _check_seed(parts, setup)
         told = heard(protection, setup)
         return made(told.parts, client_knowledge(told, setup), split.train)
+
+    def opening(setup: bytes) -> Client:
+        _check_seed(parts, setup)
+        told = heard(protection, setup)
+        knowledge = opening_knowledge(told, setup)
+        if knowledge is None:
+            raise InputError("this experiment has no round 0")
+        return made(told.parts, knowledge, split.train)
 
     def measurer(setup: bytes) -> Client | None:
         told = heard(protection, setup)
@@ -139,6 +143,7 @@ def make_member(
         facts=facts,
         scheme=parts.scheme.name,
         client=client,
+        opening=None if (first := opening_of(protection)) is None else Stage(first.scheme.name, opening),
         measurer=measurer,
         private=protection.plan is not None,
         most=largest_message(parts),

@@ -21,7 +21,7 @@ from sottovoce.federation.evaluation import EVALUATION
 from sottovoce.federation.mqtt.envelope import NO_RUN, SERVER, Envelope, Kind, open_message
 from sottovoce.federation.mqtt.greeting import Facts, Gone, Hello, Refusal, Welcome, sentence_of
 
-__all__ = ["Kept", "Member", "Memory", "Node", "Over"]
+__all__ = ["Kept", "Member", "Memory", "Node", "Over", "Stage"]
 
 CHARGED: Final = "mask"  # the phase whose answer is a protected vector
 LAST: Final = "unmask"  # the phase after which nothing of a round is needed any more
@@ -37,6 +37,14 @@ class Over(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Stage:
+    """What a node plays before round 1, once: a vote, or a warm start."""
+
+    scheme: str
+    client: Callable[[bytes], Client] = field(repr=False)  # made from the set-up of round 0
+
+
+@dataclass(frozen=True)
 class Member:
     """What a node is before it meets anybody: its number and keys, and what it made of its experiment."""
 
@@ -49,6 +57,7 @@ class Member:
     private: bool
     # Itself when it measures the model, made from the run's set-up; None: it does not.
     measurer: Callable[[bytes], Client | None] = field(default=lambda setup: None, repr=False)
+    opening: Stage | None = None  # what it plays in round 0; None: there is none
     most: int = 1 << 28  # bytes of the largest message that is read
 
 
@@ -78,6 +87,7 @@ class Memory(NamedTuple):
     setup: bytes
     seat: Kept | None
     beside: Kept | None
+    opening: bool = False  # it is in round 0
 
 
 @dataclass
@@ -111,6 +121,7 @@ class Node:
         self._run = NO_RUN
         self._attempt = 0
         self._setup = b""
+        self._opening = False  # it plays round 0
         self._seat: _Seat | None = None
         self._beside: _Seat | None = None  # where it measures
         self.answered = 0
@@ -133,17 +144,17 @@ class Node:
         The secrets of a round that it has answered to the end are not in it, unless keys live for the session.
         """
         over = self.over is not None
-        seats = [None if seat is None else seat.kept(over=over) for seat in (self._seat, self._beside)]
-        return Memory(self._life, self._connection, self._run, self._attempt, self._setup, *seats)
+        seat, beside = (None if seat is None else seat.kept(over=over) for seat in (self._seat, self._beside))
+        return Memory(self._life, self._connection, self._run, self._attempt, self._setup, seat, beside, self._opening)
 
     def recall(self, memory: Memory) -> None:
         """Go on as the process whose memory this is."""
         self._life, self._connection, self._run = memory.life, memory.connection, memory.run
-        self._attempt, self._setup = memory.attempt, memory.setup
+        self._attempt, self._setup, self._opening = memory.attempt, memory.setup, memory.opening
         self._seat = self._beside = None
         if memory.seat is not None:
             kept = memory.seat
-            self._seat = _Seat(self.member.client(memory.setup), kept.state, kept.round, kept.answers)
+            self._seat = _Seat(self._client(memory.setup), kept.state, kept.round, kept.answers)
         if memory.beside is not None and (measurer := self.member.measurer(memory.setup)) is not None:
             kept = memory.beside
             self._beside = _Seat(measurer, kept.state, kept.round, kept.answers)
@@ -151,7 +162,7 @@ class Node:
     def hello(self, connection: int | None = None) -> bytes:
         """Return the greeting to send over a connection."""
         self._connection = connection or self._connection
-        joined = "" if self._run == NO_RUN else self._run.hex()
+        joined = "" if self._run == NO_RUN or self._opening else self._run.hex()  # in round 0 a set-up is yet to come
         return self._sign(Kind.HELLO, Hello(self.member.facts, self._life, self._connection, joined).pack())
 
     def last_will(self, connection: int) -> bytes:
@@ -198,24 +209,39 @@ class Node:
         if (difference := self.member.facts.difference(welcome.facts)) is not None:
             self.over = Over(InputError.exit_code, f"the server plays another run than this node: {difference}")
             return
-        if welcome.stage != self.member.scheme:
+        opening = self.member.opening is not None and welcome.stage == self.member.opening.scheme
+        if welcome.stage != self.member.scheme and not opening:
             self.over = Over(
                 InputError.exit_code, f"the server plays {welcome.stage}, and this node {self.member.scheme}"
             )
             return
-        if came.run == self._run:
+        if came.run == self._run and opening and not self._opening:
+            self.dropped += 1  # round 0 is over
+            return
+        if came.run == self._run and self._opening == opening:
             if welcome.setup not in (b"", self._setup):
                 self.over = Over(SecAggError.exit_code, "the server sent a second, different set-up for the same run")
             self._attempt = came.attempt
             return
-        client, measurer = self.member.client(welcome.setup), self.member.measurer(welcome.setup)
+        client = self._client(welcome.setup, opening=opening)
+        measurer = None if opening else self.member.measurer(welcome.setup)
+        if came.run == self._run and self._seat is not None:
+            self._attempt, self._setup, self._opening = came.attempt, welcome.setup, False
+            beside = self._book.enter(came.run)[1]
+            self._seat = _Seat(client, ClientState(mark=self._seat.state.mark))
+            self._beside = None if measurer is None else _Seat(measurer, ClientState(mark=beside))
+            return
         if self._run != NO_RUN:
             log.info("the server began another run; secrets of the last one are forgotten")
-        self._run, self._attempt, self._setup = came.run, came.attempt, welcome.setup
+        self._run, self._attempt, self._setup, self._opening = came.run, came.attempt, welcome.setup, opening
         mark, beside = self._book.enter(came.run)
         self._seat = _Seat(client, ClientState(mark=mark))
         self._beside = None if measurer is None else _Seat(measurer, ClientState(mark=beside))
         log.info("joined run %s", came.run.hex()[:8])
+
+    def _client(self, setup: bytes, *, opening: bool | None = None) -> Client:
+        stage = self.member.opening if (self._opening if opening is None else opening) else None
+        return (self.member if stage is None else stage).client(setup)
 
     def _part(self, payload: bytes) -> None:
         words = sentence_of(payload[1:])
@@ -246,10 +272,14 @@ class Node:
 
     def _answer(self, seat: _Seat, came: Envelope) -> tuple[Kind, bytes]:
         try:
+            if (came.round == 0) != self._opening:
+                now = "round 0 is open" if self._opening else "there is no round 0, or it is over"
+                raise SecAggError(f"round {came.round} is refused: {now}")
             if came.phase == CHARGED and not self._book.affords(came.round):
-                raise PrivacyError(
-                    f"this node has taken part {self._book.spent} times, which is all that its privacy plan allows"
+                spent = (
+                    f"taken part {self._book.spent} times" if came.round else "sent its message before round 1 already"
                 )
+                raise PrivacyError(f"this node has {spent}, which is all that its privacy plan allows")
             payload, state = seat.client.answer(came.round, came.phase, came.payload, seat.state)
             if came.phase == CHARGED:
                 self._book.charge(came.round)  # on disk before anything leaves

@@ -12,6 +12,7 @@ from sottovoce.core.streams import Owners, Purpose, Secrets, Seeds, Streams
 from sottovoce.data import balance
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.elsewhere import check_deployable, gather_without_records
+from sottovoce.experiment.opening import opening_of
 from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.protection import Protection
 from sottovoce.experiment.ready import evaluation_policy, measure_scheme
@@ -31,6 +32,7 @@ __all__ = [
     "heard",
     "measuring_knowledge",
     "node_records",
+    "opening_knowledge",
 ]
 
 Connect = Callable[[Parts, bytes], AbstractContextManager[Engine]]
@@ -106,6 +108,17 @@ def client_knowledge(protection: Protection, setup: bytes) -> Knowledge:
     bound = read_setup(parts.scheme, parts.network, setup)
     mean_size = parts.mean_size if parts.weighted else None
     return _knowledge(protection, bound, protection.policy(bound, protection.plan), setup, mean_size)
+
+
+def opening_knowledge(protection: Protection, setup: bytes) -> Knowledge | None:
+    """Return what a node knows in round 0, from its own file and that round's set-up; None if there is no round 0."""
+    opening = opening_of(protection)
+    if opening is None:
+        return None
+    parts = opening.protection.parts
+    bound = read_setup(opening.scheme, parts.network, setup)
+    mean_size = parts.mean_size if parts.weighted else None
+    return _knowledge(opening.protection, bound, opening.policy(bound), setup, mean_size)
 
 
 def measuring_knowledge(protection: Protection) -> Knowledge | None:

@@ -57,7 +57,6 @@ def check_deployable(experiment: Experiment) -> None:
         f"[scheme] name = {experiment.scheme.name!r} needs every client in every round, which machines cannot promise; "
         "choose another": experiment.make_scheme().everyone,
         f"[data] augment cannot be played {alone}": experiment.data.augment > 1,
-        "[scheme] warm_start is not yet played between machines; remove it": experiment.scheme.warm_start is not None,
     }
     refused[
         '[client] held_out of nodes is measured by [experiment] evaluation = "federated" alone; set that, or remove '
@@ -65,12 +64,13 @@ def check_deployable(experiment: Experiment) -> None:
     ] = table.held_out > 0 and experiment.experiment.evaluation != "federated"
     refused[f"[client] personal_steps cannot be measured {alone}"] = table.personal_steps > 0
     public = experiment.scheme.public
+    voted = private is not None and private.vote_noise_multiplier is not None
     if public is None or public == experiment.data.source:
         refused[
             f"[scheme] name = {experiment.scheme.name!r} and [aggregation] defence = "
             f"{experiment.aggregation.defence!r} need public records, and nobody can set some of the clients' aside; "
             "name a data set in [scheme] public"
-        ] = experiment.make_scheme().needs_importance or experiment.aggregation.defence == "fltrust"
+        ] = (experiment.make_scheme().needs_importance and not voted) or experiment.aggregation.defence == "fltrust"
     refused[
         f'[aggregation] secure = "{experiment.secure}" is not played between machines, where somebody would see single '
         'messages; set secure = "real"'
@@ -79,8 +79,6 @@ def check_deployable(experiment: Experiment) -> None:
         refused |= {
             f'[aggregation] secure = "{experiment.secure}" is not yet played between machines: no helper can be named; '
             'set secure = "real"': experiment.counts_ballots,
-            "[privacy] vote_noise_multiplier is not yet played between machines; name a data set in [scheme] "
-            "public": private.vote_noise_multiplier is not None,
             f'[privacy] clipping = "{private.clipping}" measures clip_norm before the plan is solved, and every node '
             'solves it from the file alone; set clipping = "fixed" with clip_norm, or "adaptive"': private.clipping
             in ("public", "private"),

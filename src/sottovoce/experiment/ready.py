@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -15,14 +15,16 @@ from sottovoce.core.vectors import Vector
 from sottovoce.experiment.defence import make_defence
 from sottovoce.experiment.engines import start_workers
 from sottovoce.experiment.measure import MEASURED, coordinate_importance, measured_clip_norm, public_records
+from sottovoce.experiment.opening import Opening, vote_of, warm_of
 from sottovoce.experiment.parts import Parts
-from sottovoce.experiment.protection import Protection, everyone
-from sottovoce.federation.aggregate import Aggregator, Direct
+from sottovoce.experiment.protection import Protection
+from sottovoce.federation.aggregate import Aggregator, Direct, Total
 from sottovoce.federation.ballots.coding import Ballots
 from sottovoce.federation.ballots.ideal import IdealCount
 from sottovoce.federation.ballots.real import RealCount
 from sottovoce.federation.client import setup_message
 from sottovoce.federation.coding import Clear, Coding
+from sottovoce.federation.costs import costs_of
 from sottovoce.federation.engine import Engine, Enrolment, Evaluator, drive
 from sottovoce.federation.evaluation import EVALUATION, Measure
 from sottovoce.federation.guard import EnergyGuard
@@ -34,8 +36,7 @@ from sottovoce.federation.robust import Reference, Robust
 from sottovoce.federation.round import Account, Server
 from sottovoce.federation.secure import Registry, Secure, Standing
 from sottovoce.federation.topology import Serverless, Servers
-from sottovoce.federation.vote import VOTE, Election, Vote, hold_vote
-from sottovoce.federation.warm import WARM
+from sottovoce.federation.vote import Election, Vote, hold_vote
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.schemes import Scheme, State
 from sottovoce.secagg import Policy
@@ -54,6 +55,9 @@ __all__ = [
     "warming",
     "with_importance",
 ]
+
+
+Opened = Callable[[int, State], None]
 
 
 @dataclass(frozen=True)
@@ -140,43 +144,42 @@ def _nothing_to_compare(round_: int, down: bytes) -> Vector:
     raise InputError(f"round {round_} of a plan is not played")
 
 
-def elect(ready: Ready, engine: Engine, account: Account) -> Ready:
-    """Let the clients vote for the coordinates, if these are theirs to choose.
+def elect(
+    ready: Ready, engine: Engine, account: Account, opened: Opened | None = None, known: Vector | None = None
+) -> Ready:
+    """Let the clients vote for the coordinates, if these are theirs to choose; `known` is what they voted before.
 
     Guarantee: the account is charged before the sum of the votes is opened.
     """
     plan = ready.protection.vote_plan
     if plan is None:
         return ready
-    vote = voting(ready, plan)
+    vote, start = voting(ready, plan), ready.protection.parts.start
+    if known is not None:
+        costs = costs_of(vote.server, vote.server.init(start))
+        return replace(with_importance(ready, known), election=Election(known, 0, Total(), costs))
     vote.enrol(engine)
-    election = drive(engine, hold_vote(vote.server.with_account(account), ready.protection.parts.start))
+    server = replace(vote.server.with_account(account), opened=opened)
+    election = drive(engine, hold_vote(server, start))
     return replace(with_importance(ready, election.importance), election=election)
 
 
 def voting(ready: Ready, plan: PrivacyPlan) -> Ready:
     """Return the federation as it votes, charged for `plan`; nobody is asked yet."""
-    parts = ready.protection.parts
-    training = replace(parts.training(), local_steps=parts.experiment.scheme.public_steps)
-    vote = Vote(kept=ready.scheme.length, training=training)
-    bound = vote.bind(parts.network.dim, seed=parts.seeds.public.seed, start=parts.start)
-    policy = ready.protection.policy(bound, plan)
-    if policy is not None:
-        policy = replace(policy, key_life="round", last_round=VOTE)  # a vote is one round, and comes before the first
-    return _put_together(ready.protection, vote, bound, plan, policy, ServerStep())
+    return _opened(vote_of(ready.protection, plan))
 
 
 def warming(ready: Ready) -> Ready | None:
     """Return the federation as it finds a warm start, with every client; None if training begins at w_0."""
-    parts, plan = everyone(ready.protection.parts), ready.protection.warm_plan
-    if parts.warm is None:
-        return None
-    protection = replace(ready.protection, parts=parts, plan=plan)
-    bound = parts.warm.bind(parts.network.dim, seed=parts.seeds.public.seed, start=parts.start)
-    policy = protection.policy(bound, plan)
-    if policy is not None:
-        policy = replace(policy, key_life="round", last_round=WARM)
-    return _put_together(protection, parts.warm, bound, plan, policy, ServerStep())
+    warm = warm_of(ready.protection)
+    return None if warm is None else _opened(warm)
+
+
+def _opened(opening: Opening) -> Ready:
+    parts = opening.protection.parts
+    bound = opening.scheme.bind(parts.network.dim, seed=parts.seeds.public.seed, start=parts.start)
+    policy = opening.policy(bound)
+    return _put_together(opening.protection, opening.scheme, bound, opening.plan, policy, ServerStep())
 
 
 def measuring(ready: Ready) -> Ready | None:

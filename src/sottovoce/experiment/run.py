@@ -32,6 +32,7 @@ from sottovoce.experiment.opened import (
     void,
     write_opened,
 )
+from sottovoce.experiment.opening import found_before, keep_found
 from sottovoce.experiment.parts import Parts, gather
 from sottovoce.experiment.protection import protect
 from sottovoce.experiment.ready import Ready, elect, make_ready, measuring, own_records, start_engine, warming
@@ -170,8 +171,8 @@ def _play(
                 check_opened(ledger, done, state, opened)
             elif done:
                 ledger.check_draws(done, draws_commitment(state))
-            ready = _elect(ready, engine, folder, ledger)
-        state = state or ready.server.init(_start(ready, engine, folder, ledger))
+            ready = _elect(ready, engine, folder, ledger, deployed=deployed is not None)
+        state = state or ready.server.init(_start(ready, engine, folder, ledger, deployed=deployed is not None))
         ready.enrol(engine, state if done else None)
         if (measurer := measuring(ready)) is not None:
             measurer.enrol(engine)
@@ -261,27 +262,38 @@ def _play(
         return summary
 
 
-def _elect(ready: Ready, engine: Engine, folder: RunFolder, ledger: Ledger) -> Ready:
+def _elect(ready: Ready, engine: Engine, folder: RunFolder, ledger: Ledger, *, deployed: bool) -> Ready:
     """Let the clients vote, if the coordinates are theirs to choose; who voted is for the operator."""
-    began = time.perf_counter()
-    ready = elect(ready, engine, ledger)
-    if ready.election is not None:
+    if ready.protection.vote_plan is None:
+        return ready
+    known = found_before(folder.path) if deployed else None
+    began, opened = time.perf_counter(), partial(write_opened, folder.path) if deployed else None
+    ready = elect(ready, engine, ledger, opened, known)
+    if ready.election is not None and known is None:
         election, seconds = ready.election, time.perf_counter() - began
         folder.append_vote(tell_operator(VOTE, election.cohort, election.total, seconds))
+        if deployed:
+            keep_found(folder.path, election.importance, election.total)
     return ready
 
 
-def _start(ready: Ready, engine: Engine, folder: RunFolder, ledger: Ledger | None) -> Vector:
+def _start(ready: Ready, engine: Engine, folder: RunFolder, ledger: Ledger | None, *, deployed: bool) -> Vector:
     """Return the model that training begins at: w_0, or what every client helps to find in one message."""
     start, warm = ready.protection.parts.start, warming(ready)
     if warm is None:
         return start
+    if deployed and (known := found_before(folder.path)) is not None:
+        return known
     began = time.perf_counter()
     warm.enrol(engine)
     server = warm.server if ledger is None else warm.server.with_account(ledger)
+    if deployed:
+        server = replace(server, opened=partial(write_opened, folder.path))
     found = drive(engine, find_start(server, start))
     if ledger is not None:
         folder.append_vote(tell_operator(WARM, found.cohort, found.total, time.perf_counter() - began))
+    if deployed:
+        keep_found(folder.path, found.params, found.total)
     return found.params
 
 

@@ -53,12 +53,21 @@ class Ledger:
     """
 
     def __init__(
-        self, path: Path, *, digest: str, limit: int, deployment: bool, before: int = 0, step: Step = _nothing
+        self,
+        path: Path,
+        *,
+        digest: str,
+        limit: int,
+        deployment: bool,
+        before: int = 0,
+        opening: int | None = None,
+        step: Step = _nothing,
     ) -> None:
         self.path = path
         self._digest = digest
         self._limit = limit
         self._before = before  # charges that releases beside the rounds may take
+        self._opening = opening  # of these, charges that round 0 may take; None: nobody asks for what is not due
         self._deployment = deployment
         self._step = step
         self._rounds: list[int] = []
@@ -80,14 +89,17 @@ class Ledger:
         return cls._of(path, plan, plan.rounds)
 
     @classmethod
-    def of_client(cls, path: Path, plan: PrivacyPlan) -> Self:
-        """Open a client's own ledger: one charge a participation, at most `max_participations`."""
-        return cls._of(path, plan, plan.max_participations)
+    def of_client(cls, path: Path, plan: PrivacyPlan, *, opening: bool = False) -> Self:
+        """Open a client's own ledger: one charge a participation, at most `max_participations`.
+
+        `opening` tells that one of the releases beside the rounds is round 0; all others are measurements.
+        """
+        return cls._of(path, plan, plan.max_participations, int(opening))
 
     @classmethod
-    def _of(cls, path: Path, plan: PrivacyPlan, limit: int) -> Self:
-        before = sum(event.rounds for event in plan.request.spent)
-        return cls(path, digest=plan.digest(), limit=limit, deployment=plan.request.deployment, before=before)
+    def _of(cls, path: Path, plan: PrivacyPlan, limit: int, opening: int | None = None) -> Self:
+        before, deployment = sum(event.rounds for event in plan.request.spent), plan.request.deployment
+        return cls(path, digest=plan.digest(), limit=limit, deployment=deployment, before=before, opening=opening)
 
     def __enter__(self) -> Self:
         return self
@@ -122,7 +134,7 @@ class Ledger:
     def affords(self, round_: int) -> bool:
         """Say whether `charge(round_)` would be granted: ask before sampling, and end the run cleanly if not."""
         if round_ <= 0:  # a torn line may have been this charge
-            return self._repeats(round_) or self._beside + self._torn < self._before
+            return self._repeats(round_) or self._beside(round_) + self._torn < self._most_beside(round_)
         return self._repeats(round_) or self.left > 0
 
     def charge(self, round_: int) -> None:
@@ -134,7 +146,9 @@ class Ledger:
         if self._repeats(round_):
             return
         if not self.affords(round_):
-            spent, limit = (self.spent, self._limit) if round_ > 0 else (self._beside + self._torn, self._before)
+            spent, limit = self.spent, self._limit
+            if round_ <= 0:
+                spent, limit = self._beside(round_) + self._torn, self._most_beside(round_)
             raise PrivacyError(
                 f"round {round_} would exceed the budget: {spent} of {limit} are spent in {self.path.name}"
             )
@@ -191,10 +205,18 @@ class Ledger:
                 "restore the ledger that belongs to it"
             )
 
-    @property
-    def _beside(self) -> int:
-        """Count the charges of releases beside the rounds: a vote is round 0, the measurement after round r is -r."""
-        return sum(round_ <= 0 for round_ in self._rounds)
+    def _beside(self, round_: int) -> int:
+        """Count the charges of releases beside the rounds: a vote is round 0, the measurement after round r is -r.
+
+        A client counts either by itself: what one costs does not pay for the other.
+        """
+        apart = self._opening is not None
+        return sum(each <= 0 and (not apart or (each == 0) == (round_ == 0)) for each in self._rounds)
+
+    def _most_beside(self, round_: int) -> int:
+        if self._opening is None:
+            return self._before
+        return self._opening if round_ == 0 else self._before - self._opening
 
     def _repeats(self, round_: int) -> bool:
         return not self._deployment and round_ in self._rounds

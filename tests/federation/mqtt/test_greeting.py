@@ -1,4 +1,4 @@
-"""What a party that lies can put into a greeting: signed, well-formed, and nothing that the reader must stumble over."""
+"""What a party that lies can put into a greeting: signed, well-formed, and nothing that trips its reader up."""
 
 from __future__ import annotations
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +14,9 @@ import pytest
 
 from sottovoce.core.streams import Seeds
 from sottovoce.deployment.member import facts_of, largest_message, make_member
-from sottovoce.experiment.config import Experiment
+from sottovoce.deployment.serve import serve
+from sottovoce.deployment.trial import trial
+from sottovoce.experiment.config import Experiment, parse
 from sottovoce.experiment.deployed import Deployed, gather_without_records
 from sottovoce.experiment.parts import gather
 from sottovoce.experiment.run import run
@@ -19,7 +24,9 @@ from sottovoce.federation.client import setup_message
 from sottovoce.federation.secure import Registry
 from sottovoce.models import Shard
 from sottovoce.models.fronted import Fronted
+from tests.deployment.test_trial import simulated, tables
 from tests.deployment.wired import identity_of, parts_of, records_of, roster_of, wired
+from tests.experiment.machines import PRIVATE
 from tests.experiment.played import model
 from tests.experiment.test_deployed_fronts import CASES, private
 
@@ -68,3 +75,51 @@ def test_numbers_that_lead_out_of_range_do_not_show_in_features() -> None:
     member, _ = make_member(SCATTERING, identity_of(0), roster_of(CLIENTS), few, simulated=True, apart=False)
 
     assert np.isfinite(member.client(extreme(SCATTERING)).shard().x).all()
+
+
+LEAN = """
+import json, sys
+from tests.deployment.test_trial import simulated, tables
+from tests.deployment.wired import identity_of, roster_of
+from sottovoce.deployment.member import make_member
+from sottovoce.experiment.config import parse
+from sottovoce.models import Shard
+import numpy as np
+told = json.loads(sys.argv[1])
+records = Shard(np.zeros((2, 8, 8, 1), np.float32), np.zeros(2, np.int64))
+member, _ = make_member(parse(told["tables"]), identity_of(0), roster_of(4), records, simulated=False, apart=False)
+shape = member.client(bytes.fromhex(told["setup"])).shard().x.shape
+print(json.dumps([shape, [name for name in ("torch", "numba", "scipy", "sklearn") if name in sys.modules]]))
+"""
+
+
+@pytest.mark.parametrize(("name", "width"), [("scattering", 20), ("gabor, head", 512)])
+def test_a_node_computes_features_without_torch_numba_and_scipy(name: str, width: int) -> None:
+    experiment = private(CASES[name])
+    tables = {key: table for key, table in experiment.tables().items() if key not in ("privacy", "aggregation")}
+    parts = parts_of(parse(tables))
+    bound = parts.scheme.bind(parts.network.dim, start=parts.start)
+    setup = setup_message(bound, Seeds(1).public, parts.network.start_payload())
+    told = json.dumps({"tables": tables, "setup": setup.hex()})
+    found = subprocess.run([sys.executable, "-c", LEAN, told], capture_output=True, text=True, check=True)
+
+    assert json.loads(found.stdout) == [[2, width], []]
+
+
+def test_a_trial_of_processes_with_a_front_and_a_warm_start_equals_the_simulation(tmp_path: Path) -> None:
+    told = tables(
+        clients=3,
+        model={"front": "scattering", "projection": {"dims": 20, "samples": 100}},
+        scheme={"warm_start": "fl-once"},
+        aggregation={"secure": "real"},
+        privacy={**PRIVATE, "warm_noise_multiplier": 1.0},
+    )
+    ours = tmp_path / "ours"
+    with trial(parse(told), 3, ours, simulated=True, kind="amqtt") as made:
+        keys, broker = made.keys, made.broker.url
+        serve(made.experiment, ours, keys=keys, broker=broker, simulated=True, min_nodes=3, check=made.check)
+        for process in made.nodes:
+            assert process.wait(20) == 0
+
+    assert (ours / "model.npz").read_bytes() == simulated(told, tmp_path / "theirs")
+    assert (ours / "front.bin").read_bytes() == (tmp_path / "theirs" / "front.bin").read_bytes()

@@ -80,6 +80,7 @@ def test_a_node_votes_then_trains_and_the_vote_has_a_charge_of_its_own(tmp_path:
 
         assert senders == [CLIENTS] * 3
         assert book.spent == 2
+        assert (tmp_path / f"mark-{RUN.hex()}").read_text() == "2\n"
     assert verify(tmp_path / "ledger.jsonl").charged == [0, 1, 2]
 
 

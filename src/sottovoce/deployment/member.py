@@ -118,21 +118,23 @@ def make_member(
         shard = cache(partial(_features, parts, own))  # once, when they are needed first
         return Client(knowledge, number, owners.client(number), shard, trainer, credentials)
 
-    def client(setup: bytes) -> Client:
+    def hear(setup: bytes) -> Protection:
         _check_seed(parts, setup)
-        told = heard(protection, setup)
+        return heard(protection, setup)
+
+    def client(setup: bytes) -> Client:
+        told = hear(setup)
         return made(told.parts, client_knowledge(told, setup), split.train)
 
     def opening(setup: bytes) -> Client:
-        _check_seed(parts, setup)
-        told = heard(protection, setup)
+        told = hear(setup)
         knowledge = opening_knowledge(told, setup)
         if knowledge is None:
             raise InputError("this experiment has no round 0")
         return made(told.parts, knowledge, split.train)
 
     def measurer(setup: bytes) -> Client | None:
-        told = heard(protection, setup)
+        told = hear(setup)
         knowledge = measuring_knowledge(told)
         return None if knowledge is None else made(told.parts, knowledge, split.held_out)
 

@@ -223,8 +223,12 @@ class Node:
                 self.over = Over(SecAggError.exit_code, "the server sent a second, different set-up for the same run")
             self._attempt = came.attempt
             return
-        client = self._client(welcome.setup, opening=opening)
-        measurer = None if opening else self.member.measurer(welcome.setup)
+        try:
+            client = self._client(welcome.setup, opening=opening)
+            measurer = None if opening else self.member.measurer(welcome.setup)
+        except SottovoceError as error:
+            log.warning("the server's set-up is refused: %s", error)
+            raise
         if came.run == self._run and self._seat is not None:
             self._attempt, self._setup, self._opening = came.attempt, welcome.setup, False
             beside = self._book.enter(came.run)[1]

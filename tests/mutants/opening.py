@@ -1,4 +1,4 @@
-"""Mutants of fronts and of round 0 between machines: a node would believe the server, or give more than it is charged."""
+"""Mutants of fronts and of round 0 between machines: a node would believe the server, or give more than it charges."""
 
 from __future__ import annotations
 

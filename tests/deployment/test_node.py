@@ -41,6 +41,8 @@ PRIVATE = few(
     privacy={"noise_multiplier": 1.0, "delta": 1e-5, "clip_norm": 0.5},
 )
 
+KEYS = {SERVER: roster_of(CLIENTS).server}.get
+
 Alter = Callable[[Request, int, bytes], bytes]
 
 
@@ -265,6 +267,30 @@ def test_another_run_of_the_same_experiment_has_no_budget_of_its_own(tmp_path: P
 
         assert not book.affords(1)
         assert book.last_run == bytes(16).hex()
+
+
+def test_what_was_given_to_other_experiments_is_counted(tmp_path: Path) -> None:
+    """A file that differs in a name has an account of its own, and the same records pay for both."""
+    with Book(tmp_path / "a", plan_of(PRIVATE)) as other, Book(tmp_path / "b", plan_of(PRIVATE)) as book:
+        assert book.given_elsewhere == 0
+        other.charge(1)
+        other.charge(2)
+        book.charge(1)
+        (tmp_path / "c").mkdir()
+
+        assert (book.given_elsewhere, other.given_elsewhere) == (2, 1)
+    assert Book(None, None).given_elsewhere == 0
+
+
+def test_a_server_whose_clock_went_back_is_followed_when_it_has_said_so() -> None:
+    held = table(few(clients=CLIENTS))
+    down = held.ready.scheme.downlink(held.ready.server.init(held.ready.protection.parts.start), 1)
+    welcome = open_message(welcome_to(held.nodes[1], held.ready), receiver=1, key_of=KEYS, most=1 << 24)
+
+    assert len(held.ask(1, 1, "train", down, attempt=100)) == 1
+    assert held.ask(1, 2, "train", down, attempt=50) == []
+    held.nodes[1].receive(replace(welcome, attempt=50).sign(server_key))
+    assert len(held.ask(1, 2, "train", down, attempt=50)) == 1
 
 
 def test_a_node_that_was_started_again_masks_no_round_twice(tmp_path: Path) -> None:

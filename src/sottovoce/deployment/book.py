@@ -16,6 +16,7 @@ from sottovoce.core.errors import InputError
 from sottovoce.deployment.durable import replace_file
 from sottovoce.federation.evaluation import charged_round
 from sottovoce.privacy import Ledger, PrivacyPlan
+from sottovoce.privacy.ledger import verify
 from sottovoce.secagg import RoundMark
 
 __all__ = ["Book"]
@@ -61,6 +62,17 @@ class Book:
     def spent(self) -> int:
         """Count the participations that were charged."""
         return 0 if self._ledger is None else self._ledger.spent
+
+    @property
+    def given_elsewhere(self) -> int:
+        """Count the participations in other experiments whose accounts lie beside this one.
+
+        Each has a plan of its own, and what they learn of the same records adds up.
+        """
+        if self._folder is None:
+            return 0
+        others = [path for path in self._folder.parent.glob("*/ledger.jsonl") if path.parent.name != self._folder.name]
+        return sum(len(verify(path).charged) for path in others)
 
     def enter(self, run: bytes) -> tuple[RoundMark, RoundMark]:
         """Remember a run, and return the marks of its highest masked round and measurement."""

@@ -109,6 +109,13 @@ def join(ready: Prepared, *, keep_alive: int = KEEP_ALIVE) -> Outcome:
         raise InputError("a node needs the address of a broker")
     member, identity = ready.member, ready.identity
     with Book(ready.state, ready.plan, opening=member.opening is not None) as book, interrupted() as stop:
+        if ready.plan is not None and (given := book.given_elsewhere):
+            log.warning(
+                "this node has taken part %d times in other private experiments; if its records are the same, what they "
+                "all learn of them adds up: see %s",
+                given,
+                None if ready.state is None else ready.state.parent,
+            )
         node = Node(member, book)
         ear = Ear(node, ready.federation, queue.SimpleQueue())
         stop.append(lambda: ear.events.put(None))

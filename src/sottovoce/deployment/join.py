@@ -111,8 +111,8 @@ def join(ready: Prepared, *, keep_alive: int = KEEP_ALIVE) -> Outcome:
     with Book(ready.state, ready.plan, opening=member.opening is not None) as book, interrupted() as stop:
         if ready.plan is not None and (given := book.given_elsewhere):
             log.warning(
-                "this node has taken part %d times in other private experiments; if its records are the same, what they "
-                "all learn of them adds up: see %s",
+                "this node has taken part %d times in other private experiments; if its records are the same, what all "
+                "of them learn adds up: see %s",
                 given,
                 None if ready.state is None else ready.state.parent,
             )

@@ -1,4 +1,4 @@
-"""What a party that lies can put into a greeting: signed, well-formed, and nothing that trips its reader up."""
+"""Greetings of a party that lies: signed, well-formed, and nothing that the reader may stumble over."""
 
 from __future__ import annotations
 

@@ -40,6 +40,7 @@ def test_images_are_read_as_the_run_has_them(tmp_path: Path) -> None:
         (np.ones((3, 9, 8, 1), np.uint8), [0, 1, 2], "a record has shape [9, 8, 1], the run's have [8, 8, 1]"),
         (np.ones((3, 8, 8, 1), np.uint8), [0, 1, 10], "labels must be whole numbers in [0, 9]"),
         (np.ones((3, 8, 8, 1), np.uint8), [0.0, 1.0, 2.0], "labels must be whole numbers"),
+        (np.ones((3, 8, 8, 1), np.uint8), ["a", "b", "c"], "labels must be whole numbers in [0, 9], got <U1"),
         (np.ones((3, 8, 8, 1), np.uint8), [0, 1], "each record needs one label"),
         (np.ones((0, 8, 8, 1), np.uint8), np.zeros(0, np.int64), "there must be some"),
         (np.ones((3, 8, 8, 1), np.float64), [0, 1, 2], "whole numbers of type uint8"),
@@ -53,9 +54,18 @@ def test_records_of_another_run_are_refused(tmp_path: Path, x: object, y: object
     assert "\n" not in str(refused.value)
 
 
-def test_features_must_be_finite(tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
+def test_features_must_be_finite_in_the_runs_own_type(tmp_path: Path, value: float) -> None:
     with pytest.raises(DataError, match="not finite"):
-        read(saved(tmp_path, [[0.0, np.nan]], [1]), ROWS)
+        read(saved(tmp_path, [[0.0, value]], [1]), ROWS)
+
+
+def test_rows_of_different_length_are_no_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ragged_records.py").write_text("def mine():\n    return [[1, 2], [3]], [0, 1]\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    with pytest.raises(DataError, match="equally long"):
+        read("ragged_records:mine", ROWS)
 
 
 SCHEMA = """

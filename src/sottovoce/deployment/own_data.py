@@ -40,7 +40,11 @@ def read_own_records(source: str, label: str | None, table: DataTable, shape: Da
         raise DataError(f"{source} does not exist; --data wants an npz file, a csv file or module:function")
     if label is not None and path.suffix == ".npz":
         raise InputError(f"--label is of tables, and {source} is none; remove it")
-    return _checked(source, np.asarray(x), np.asarray(y), shape)
+    try:
+        x, y = np.asarray(x), np.asarray(y)
+    except ValueError:
+        raise DataError(f"{source}: x and y must be arrays, whose rows are equally long") from None
+    return _checked(source, x, y, shape)
 
 
 def _called(source: str, module: str, function: str) -> tuple[Any, Any]:
@@ -83,11 +87,14 @@ def _checked(source: str, x: NDArray[Any], y: NDArray[Any], shape: Dataset) -> S
     if wanted.kind in "ui":
         if x.dtype.kind not in "ui" or (x.size and not (x.min() >= 0 and x.max() <= np.iinfo(wanted).max)):
             raise DataError(f"{source}: x is {x.dtype}, the run's records are whole numbers of type {wanted}")
-    elif x.dtype.kind not in "uif" or not np.all(np.isfinite(x)):
-        raise DataError(f"{source}: x is {x.dtype}, or not finite; the run's records are numbers")
+    elif x.dtype.kind not in "uif" or not _finite_as(x, wanted):
+        raise DataError(f"{source}: x is {x.dtype}, or not finite; the run's records are numbers of type {wanted}")
     if y.dtype.kind not in "ui" or not (y.min() >= 0 and y.max() < shape.classes):
-        raise DataError(
-            f"{source}: labels must be whole numbers in [0, {shape.classes - 1}], got {y.dtype} "
-            f"from {y.min()} to {y.max()}"
-        )
+        found = f"{y.dtype} from {y.min()} to {y.max()}" if y.dtype.kind in "uif" else f"{y.dtype}"
+        raise DataError(f"{source}: labels must be whole numbers in [0, {shape.classes - 1}], got {found}")
     return Shard(np.ascontiguousarray(x, dtype=wanted), y.astype(np.int64))
+
+
+def _finite_as(x: NDArray[Any], wanted: np.dtype[Any]) -> bool:
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(x.astype(wanted, copy=False)).all())

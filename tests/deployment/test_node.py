@@ -293,6 +293,15 @@ def test_a_server_whose_clock_went_back_is_followed_when_it_has_said_so() -> Non
     assert len(held.ask(1, 2, "train", down, attempt=50)) == 1
 
 
+def test_a_second_run_gets_other_batches_from_the_same_process() -> None:
+    """Or a server that begins anew with one node less takes off the rest of the sum, to the bit."""
+    member = member_of(SECURE, 1, simulated=False)
+    setup = make_ready(protect(parts_of(SECURE)), Hand(gather(SECURE))).setup
+    first, second = (member.client(setup).batches(1).integers(1 << 62) for _ in range(2))
+
+    assert first != second
+
+
 def test_a_node_that_was_started_again_masks_no_round_twice(tmp_path: Path) -> None:
     with Book(tmp_path, None) as book:
         table(SECURE, {1: book}).play(range(1, 3))

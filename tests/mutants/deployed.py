@@ -86,7 +86,11 @@ class SecretStreams""",
     of(
         "open-rounds-forgotten",
         "a restarted server plays a round number twice, with other noise under the same charge",
-        ("experiment/run.py", "server = replace(server, opened=partial(write_opened, folder.path))", "pass"),
+        (
+            "experiment/run.py",
+            "            server = replace(server, opened=partial(write_opened, folder.path))",
+            "            pass",
+        ),
         tests=VOID,
     ),
     of(

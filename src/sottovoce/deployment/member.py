@@ -115,8 +115,9 @@ def make_member(
         base = make_trainer(trained, parts.training(), table.trainer, table.device)
         trainer = trainer_for(knowledge.scheme, trained, base)
         credentials = None if simulated else Credentials(key)
+        drawn = owners if simulated else owners_of(experiment, simulated=False)  # no two runs share a batch
         shard = cache(partial(_features, parts, own))  # once, when they are needed first
-        return Client(knowledge, number, owners.client(number), shard, trainer, credentials)
+        return Client(knowledge, number, drawn.client(number), shard, trainer, credentials)
 
     def hear(setup: bytes) -> Protection:
         _check_seed(parts, setup)

@@ -90,8 +90,8 @@ def _checked(source: str, x: NDArray[Any], y: NDArray[Any], shape: Dataset) -> S
     elif x.dtype.kind not in "uif" or not _finite_as(x, wanted):
         raise DataError(f"{source}: x is {x.dtype}, or not finite; the run's records are numbers of type {wanted}")
     if y.dtype.kind not in "ui" or not (y.min() >= 0 and y.max() < shape.classes):
-        found = f"{y.dtype} from {y.min()} to {y.max()}" if y.dtype.kind in "uif" else f"{y.dtype}"
-        raise DataError(f"{source}: labels must be whole numbers in [0, {shape.classes - 1}], got {found}")
+        told = f"{y.dtype} from {y.min()} to {y.max()}" if y.dtype.kind in "uif" else f"{y.dtype}"
+        raise DataError(f"{source}: labels must be whole numbers in [0, {shape.classes - 1}], got {told}")
     return Shard(np.ascontiguousarray(x, dtype=wanted), y.astype(np.int64))
 
 

@@ -173,3 +173,20 @@ def test_without_a_terminal_there_are_lines(capsys: pytest.CaptureFixture[str]) 
         shown.show("six", {"round": 1, "bytes_up": 10, "bytes_down": 10, "accuracy": 0.5})
 
     assert "round 1 of 2: accuracy 0.5000" in capsys.readouterr().err
+
+
+def test_a_private_run_that_has_no_epsilon_shows_no_cohort_either(capsys: pytest.CaptureFixture[str]) -> None:
+    """After a void round 1 epsilon is null in every record: that is no sign that nothing is to be kept secret."""
+    told = {"epsilon": None, "bytes_up": 1234, "bytes_down": 5678, "failures": {"3": "left"}, "reason": "7 answered"}
+    with board(quiet=False) as shown:
+        shown.start("six", 2, private=True)
+        shown.show("six", {"round": 1, "void": True, **told})
+        shown.show("six", {"round": 2, "accuracy": 0.5, **told})
+    live = Board()
+    live.start("six", 2, private=True)
+    live.show("six", {"round": 2, "accuracy": 0.5, **told})
+
+    said = capsys.readouterr().err
+    assert "accuracy 0.5000" in said
+    assert not any(secret in said for secret in ("kB", "1234", "failed", "answered"))
+    assert not live._tally.trouble

@@ -49,7 +49,7 @@ class Board:
 
     def start(self, name: str, rounds: int, *, private: bool = False) -> None:
         """Announce a run."""
-        self._name, self._tally, self._private = name, Tally(rounds), private
+        self._name, self._tally, self._private = name, Tally(rounds, private=private), private
 
     def watch(self, status: Status) -> None:
         """Show what an engine tells of its nodes from now on."""
@@ -104,7 +104,7 @@ class _Plain:
 
     def start(self, name: str, rounds: int, *, private: bool = False) -> None:
         """Announce a run."""
-        self._inner.start(name, rounds)
+        self._inner.start(name, rounds, private=private)
 
     def watch(self, status: Status) -> None:
         """Do nothing."""

@@ -53,11 +53,11 @@ class Tally:
     in logs. Real bytes and failures are in `operator.jsonl`.
     """
 
-    def __init__(self, rounds: int) -> None:
+    def __init__(self, rounds: int, *, private: bool = False) -> None:
         self.rounds = rounds
         self.round = 0
         self.accuracy: float | None = None
-        self.private = False
+        self.private = private
         self.bytes_up = 0
         self.bytes_down = 0
         self.left: float | None = None
@@ -94,8 +94,8 @@ class View(Protocol):
         """Stop, and leave the terminal as it was."""
         ...
 
-    def start(self, name: str, rounds: int) -> None:
-        """Announce a run."""
+    def start(self, name: str, rounds: int, *, private: bool = False) -> None:
+        """Announce a run; of a private one a record may have no epsilon, and its secrets are kept all the same."""
         ...
 
     def show(self, name: str, record: Record) -> None:
@@ -116,7 +116,7 @@ class Silence:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def start(self, name: str, rounds: int) -> None:
+    def start(self, name: str, rounds: int, *, private: bool = False) -> None:
         """Do nothing."""
 
     def show(self, name: str, record: Record) -> None:
@@ -140,9 +140,9 @@ class Lines:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def start(self, name: str, rounds: int) -> None:
+    def start(self, name: str, rounds: int, *, private: bool = False) -> None:
         """Announce a run."""
-        self._tallies[name] = Tally(rounds)
+        self._tallies[name] = Tally(rounds, private=private)
 
     def show(self, name: str, record: Record) -> None:
         """Write the line if the round was evaluated or went wrong."""
@@ -194,11 +194,11 @@ class Bar:
     def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
-    def start(self, name: str, rounds: int) -> None:
+    def start(self, name: str, rounds: int, *, private: bool = False) -> None:
         """Add a bar."""
         fields: dict[str, Any] = {"accuracy": ABSENT, "sent": human_bytes(0), "left": "starting"}
         shown = name if self._named else ""
-        self._tallies[name] = Tally(rounds), self._bars.add_task(shown, total=rounds, **fields)
+        self._tallies[name] = Tally(rounds, private=private), self._bars.add_task(shown, total=rounds, **fields)
 
     def show(self, name: str, record: Record) -> None:
         """Move the bar."""

@@ -122,4 +122,5 @@ def _serve(
         return
     put_card(folder)
     if not quiet:
-        note(f"the run is in {folder}")
+        more = "; its operator.jsonl says how many answered, and is not to be published" if summary["private"] else ""
+        note(f"the run is in {folder}{more}")

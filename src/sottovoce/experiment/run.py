@@ -288,7 +288,8 @@ def _start(ready: Ready, engine: Engine, folder: RunFolder, ledger: Ledger | Non
     warm.enrol(engine)
     server = warm.server if ledger is None else warm.server.with_account(ledger)
     if deployed:
-        server = replace(server, opened=partial(write_opened, folder.path))
+        told = partial(write_opened, folder.path)
+        server = replace(server, opened=told)
     found = drive(engine, find_start(server, start))
     if ledger is not None:
         folder.append_vote(tell_operator(WARM, found.cohort, found.total, time.perf_counter() - began))

@@ -19,7 +19,7 @@ from sottovoce.core.errors import InputError, RunError
 from sottovoce.deployment.acl import MESSAGE_LIMIT, from_node, to_node
 from sottovoce.deployment.broker import Broker, Kind, mosquitto
 from sottovoce.deployment.certificates import certificate_pem
-from sottovoce.deployment.keys import _authority, _key, add_nodes, init_federation, sign_roster
+from sottovoce.deployment.keys import _key, add_nodes, init_federation, read_authority, sign_roster
 from sottovoce.deployment.register import read_register
 from sottovoce.deployment.roster import fingerprint
 
@@ -144,7 +144,7 @@ def test_an_expired_certificate_is_refused(place: Place, tmp_path: Path) -> None
     old = shutil.copytree(place.fed / "nodes" / "oslo", tmp_path / "old")
     ended = datetime.now(UTC) - timedelta(minutes=5)
     key = _key(read_register(place.fed).named("oslo").certificate)
-    (old / "cert.pem").write_bytes(certificate_pem(_authority(place.fed).client("node-1", "oslo", key, ended)))
+    (old / "cert.pem").write_bytes(certificate_pem(read_authority(place.fed).client("node-1", "oslo", key, ended)))
 
     with guest(place, old) as late:
         assert not late.enter()

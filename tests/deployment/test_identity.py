@@ -14,7 +14,7 @@ from sottovoce.core.errors import InputError
 from sottovoce.deployment import identity
 from sottovoce.deployment.certificates import certificate_pem
 from sottovoce.deployment.identity import Identity, user_id
-from sottovoce.deployment.keys import _authority, _key, init_federation, renew, sign_roster
+from sottovoce.deployment.keys import _key, init_federation, read_authority, renew, sign_roster
 from sottovoce.deployment.register import read_register
 from sottovoce.deployment.roster import Roster
 from sottovoce.secagg.primitives import verifying_key
@@ -81,7 +81,7 @@ def test_another_authority_is_refused(fed: Path, tmp_path: Path) -> None:
 def test_an_expired_certificate_is_refused_and_says_since_when(fed: Path) -> None:
     node = read_register(fed).named("oslo")
     ended = datetime.now(UTC) - timedelta(days=1)
-    stale = _authority(fed).client("node-1", "oslo", _key(node.certificate), ended)
+    stale = read_authority(fed).client("node-1", "oslo", _key(node.certificate), ended)
     (fed / "nodes" / "oslo" / "cert.pem").write_bytes(certificate_pem(stale))
 
     with pytest.raises(InputError, match=f"expired on {ended:%Y-%m-%d}; ask for a new one"):
@@ -90,7 +90,7 @@ def test_an_expired_certificate_is_refused_and_says_since_when(fed: Path) -> Non
 
 def test_a_certificate_that_ends_soon_is_told(fed: Path, caplog: pytest.LogCaptureFixture) -> None:
     node = read_register(fed).named("oslo")
-    soon = _authority(fed).client("node-1", "oslo", _key(node.certificate), datetime.now(UTC) + timedelta(days=5.5))
+    soon = read_authority(fed).client("node-1", "oslo", _key(node.certificate), datetime.now(UTC) + timedelta(days=5.5))
     (fed / "nodes" / "oslo" / "cert.pem").write_bytes(certificate_pem(soon))
 
     Identity.read(fed / "nodes" / "oslo")

@@ -212,7 +212,7 @@ def test_another_federations_root_key_signs_nothing_here(fed: Path, tmp_path: Pa
         sign_roster(fed)
 
 
-@pytest.mark.parametrize("last", ["_publish", "write_register"])
+@pytest.mark.parametrize("last", ["publish", "write_register"])
 def test_an_init_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt

@@ -80,7 +80,7 @@ def _node(
         typer.Option("--accept", metavar="REQUEST", help="Let in the sender of a request.", show_default=False),
     ] = None,
     renew: Annotated[
-        bool, typer.Option("--renew", help="New certificates for nodes, or for `server` or `broker`.")
+        bool, typer.Option("--renew", help="New certificates for nodes, or for `server`, `helper` or `broker`.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -102,6 +102,26 @@ def _node(
         _renewed(folder, names or [], as_json)
     else:
         _added(folder, names or [], as_json)
+
+
+@app.command("helper", epilog="Example: sottovoce keys helper fed notary")
+def _helper(
+    context: typer.Context,
+    folder: Federation,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The helper's name.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Let in the helper that counts ballots with the server (docs/ballots.md); then sign the roster."""
+    as_json = as_json or context.obj
+    from sottovoce.deployment.helper_keys import add_helper
+
+    made, home = add_helper(folder, name), folder / "helper"
+    _tell(
+        {"path": str(home), "name": made.name, "key": made.key.hex(), "exchange": made.exchange.hex()},
+        f"{made.name} is the helper: {home}\n"
+        f"sign the roster, then move the folder to its machine: sottovoce keys roster {folder}\n",
+        as_json,
+    )
 
 
 @app.command("roster", epilog="Example: sottovoce keys roster fed --revoke lyon")
@@ -135,6 +155,8 @@ def _roster(
         return
     lines = [f"signed roster {roster.revision} of {len(roster.entries)} nodes: {folder / 'public' / 'roster.json'}"]
     lines += [f"  {entry.id:>4}  {entry.name}" for entry in roster.entries]
+    if roster.helper is not None:
+        lines.append(f"  helper {roster.helper.name}")
     lines += [f"revoked {name}: give the broker the new crl.pem and acl" for name in signed.revoked]
     lines += [
         f"{name} is now node {id_}: send it the new cert.pem in {folder / 'nodes' / name}"

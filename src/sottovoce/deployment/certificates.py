@@ -86,6 +86,10 @@ class Authority:
         """Return a certificate with which a machine enters the broker: common name `user`, unit `name`."""
         return self._issue(user, name, key, ends, ExtendedKeyUsageOID.CLIENT_AUTH, ())
 
+    def helper(self, name: str, key: EllipticCurvePublicKey, ends: datetime) -> x509.Certificate:
+        """Return the certificate by which the server knows the helper; the broker lets nobody in by it."""
+        return self._issue("helper", name, key, ends, ExtendedKeyUsageOID.SERVER_AUTH, ())
+
     def broker(self, host: str, key: EllipticCurvePublicKey, ends: datetime) -> x509.Certificate:
         """Return the broker's certificate; one for `localhost` holds for the loopback addresses too."""
         return self._issue("broker", "broker", key, ends, ExtendedKeyUsageOID.SERVER_AUTH, _addresses(host))

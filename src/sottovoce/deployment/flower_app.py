@@ -59,7 +59,7 @@ def write_app(experiment: Experiment, folder: Path, *, keys: Path, out: Path, si
     check_deployable(experiment)
     identity = Identity.read(keys)
     if identity.id is not None:
-        raise InputError(f"{keys} holds the keys of node {identity.id}; the server needs its own, in FED/server")
+        raise InputError(f"{keys} holds the keys of {identity.user}; the server needs its own, in FED/server")
     identity.read_roster()
     with new_folder(folder) as fresh:
         told = _PYPROJECT.format(

@@ -1,8 +1,9 @@
 """Who a machine is in a federation: the folder that `sottovoce keys` makes for it.
 
-key.pem, cert.pem    its TLS key and certificate (common name `server` or `node-<id>`), for the broker
+key.pem, cert.pem    its TLS key and certificate (common name `server`, `helper` or `node-<id>`)
 ca.pem               the authority that signed all certificates
 signing.key          its Ed25519 signing key in hex, which signs every message and which no broker sees
+exchange.key         the helper's alone: its X25519 key in hex, which opens the seeds of ballots
 roster.json          who else takes part
 root.fingerprint     the pinned fingerprint of the key that signs rosters
 """
@@ -27,9 +28,10 @@ from sottovoce.deployment.durable import read_private
 from sottovoce.deployment.roster import Roster, check_pin, fingerprint
 from sottovoce.secagg.primitives import KEY, verifying_key
 
-__all__ = ["Identity", "node_user", "read_signing_key", "user_id"]
+__all__ = ["HELPER", "Identity", "node_user", "read_signing_key", "user_id"]
 
 _SOON: Final = timedelta(days=14)
+HELPER: Final = -1  # the id of the helper, which is no node
 _USER: Final = re.compile(r"node-(0|[1-9][0-9]{0,9})")
 
 log = logging.getLogger(__name__)
@@ -41,22 +43,26 @@ def node_user(id_: int) -> str:
 
 
 def user_id(user: str) -> int | None:
-    """Return the id of a node's user name; None for the training server.
+    """Return the id of a node's user name; None for the training server, `HELPER` for the helper.
 
-    >>> user_id("node-3"), user_id("server")
-    (3, None)
+    >>> user_id("node-3"), user_id("server"), user_id("helper")
+    (3, None, -1)
     """
     if user == "server":
         return None
+    if user == "helper":
+        return HELPER
     if not (found := _USER.fullmatch(user)):
-        raise InputError(f'a certificate\'s common name must be "server" or "node-<id>", got {value_words(user)}')
+        raise InputError(
+            f'a certificate\'s common name must be "server", "helper" or "node-<id>", got {value_words(user)}'
+        )
     return int(found[1])
 
 
 @final
 @dataclass(frozen=True)
 class Identity:
-    """A machine's own keys: `id` is None for the training server."""
+    """A machine's own keys: `id` is None for the training server, `HELPER` for the helper."""
 
     id: int | None
     name: str
@@ -72,7 +78,7 @@ class Identity:
     @property
     def user(self) -> str:
         """Return the user name at the broker."""
-        return "server" if self.id is None else node_user(self.id)
+        return "server" if self.id is None else "helper" if self.id == HELPER else node_user(self.id)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an identity is not pickled: its signing key stays in this process")
@@ -129,6 +135,14 @@ class Identity:
         if self.id is None:
             if roster.server != own:
                 raise InputError("the roster has another key for the training server; sign a new one")
+            return
+        if self.id == HELPER:
+            named = roster.helper
+            if named is None or (named.key, named.fingerprint) != (own, self.fingerprint):
+                raise InputError(
+                    f"the roster {'has no helper' if named is None else 'has other keys for the helper'}; take the newest, "
+                    "or have it signed: sottovoce keys roster"
+                )
             return
         if self.id >= len(roster.entries):
             raise InputError(f"the roster has no node {self.id} ({self.name}); take the newest, or have it signed")

@@ -4,6 +4,7 @@ FED/                offline: ca.key (certificates), root.key (rosters), register
 FED/public/         for everybody: ca.pem, roster.json, root.fingerprint, and what the broker needs
 FED/broker/         key.pem and cert.pem for the broker's machine
 FED/server/         the training server's identity
+FED/helper/         the identity of the helper that counts ballots, if there is one (`helper_keys`)
 FED/nodes/NAME/     a node's identity, or only the public half of it if the node made its keys itself
 FED/revoked/        what was nodes/NAME once
 """
@@ -30,7 +31,19 @@ from sottovoce.deployment.request import Request
 from sottovoce.deployment.roster import Roster, check_name, fingerprint
 from sottovoce.secagg.primitives import KEY, verifying_key
 
-__all__ = ["DAYS", "Signed", "accept_node", "add_nodes", "init_federation", "renew", "request_node", "sign_roster"]
+__all__ = [
+    "DAYS",
+    "Signed",
+    "accept_node",
+    "add_nodes",
+    "ends_in",
+    "init_federation",
+    "publish",
+    "read_authority",
+    "renew",
+    "request_node",
+    "sign_roster",
+]
 
 DAYS: Final = 365
 _MOST_DAYS: Final = 3650
@@ -52,7 +65,7 @@ def init_federation(folder: Path, *, broker: str = "localhost", days: int = DAYS
     if not 1 <= days <= _MOST_DAYS:
         raise InputError(f"--days must be in [1, {_MOST_DAYS}], got {days}")
     _check_new(folder)
-    authority, root, server, ends = Authority.make(), os.urandom(KEY), os.urandom(KEY), _ends(days)
+    authority, root, server, ends = Authority.make(), os.urandom(KEY), os.urandom(KEY), ends_in(days)
     broker_key, server_key = new_key(), new_key()
     register = Register(
         broker=broker,
@@ -71,19 +84,19 @@ def init_federation(folder: Path, *, broker: str = "localhost", days: int = DAYS
         write_new(fresh / "server" / "key.pem", key_pem(server_key), PRIVATE)
         write_new(fresh / "server" / "signing.key", server.hex().encode() + b"\n", PRIVATE)
         write_register(fresh, register)
-        _publish(fresh, register, authority)
+        publish(fresh, register, authority)
     return register
 
 
 def add_nodes(folder: Path, names: Sequence[str]) -> tuple[Node, ...]:
     """Let nodes in whose keys are made here; `nodes/NAME` is then their operators' to take away."""
     with locked(folder) as register:
-        authority = _authority(folder)
+        authority = read_authority(folder)
         _check_free(folder, register, names)
         added = []
         for id_, name in enumerate(names, len(register.nodes)):
             tls, signing = new_key(), os.urandom(KEY)
-            certificate = authority.client(node_user(id_), name, tls.public_key(), _ends(register.days))
+            certificate = authority.client(node_user(id_), name, tls.public_key(), ends_in(register.days))
             added.append(Node(id_, name, verifying_key(signing), certificate))
             secrets = {"key.pem": (key_pem(tls), PRIVATE), "signing.key": (signing.hex().encode() + b"\n", PRIVATE)}
             stage_node(folder, name, secrets | _papers(register, authority, certificate))
@@ -108,10 +121,10 @@ def accept_node(folder: Path, path: Path) -> tuple[Node, Request]:
     """Let in a node that made its keys itself; `nodes/NAME` gets what it must be sent, and no secret."""
     request = Request.read(path)
     with locked(folder) as register:
-        authority = _authority(folder)
+        authority = read_authority(folder)
         _check_free(folder, register, [request.name])
         id_ = len(register.nodes)
-        certificate = authority.client(node_user(id_), request.name, request.tls_key, _ends(register.days))
+        certificate = authority.client(node_user(id_), request.name, request.tls_key, ends_in(register.days))
         node = Node(id_, request.name, request.key, certificate)
         Roster((*(each.entry for each in register.nodes), node.entry), register.server, register.root)
         stage_node(folder, node.name, dict(_papers(register, authority, certificate)))
@@ -120,19 +133,23 @@ def accept_node(folder: Path, path: Path) -> tuple[Node, Request]:
 
 
 def renew(folder: Path, name: str) -> datetime:
-    """Give a node, the `server` or the `broker` a new certificate for the same key; return when it ends."""
+    """Give a node, the `server`, the `helper` or the `broker` a new certificate for the same key; return when it ends."""
     with locked(folder) as register:
-        authority, ends = _authority(folder), _ends(register.days)
+        authority, ends = read_authority(folder), ends_in(register.days)
         if name == "broker":
             old = register.broker_certificate
             register = replace(register, broker_certificate=authority.broker(register.broker, _key(old), ends))
         elif name == "server":
             old = register.server_certificate
             register = replace(register, server_certificate=authority.client("server", "server", _key(old), ends))
+        elif name == "helper" and register.helper is not None:
+            old = register.helper.certificate
+            fresh = authority.helper(register.helper.name, _key(old), ends)
+            register = replace(register, helper=replace(register.helper, certificate=fresh))
         else:
             register = _reissued(register, register.named(name), authority, ends)
         write_register(folder, register)
-        _publish(folder, register, authority)
+        publish(folder, register, authority)
         return min(ends, authority.certificate.not_valid_after_utc)
 
 
@@ -143,7 +160,7 @@ def sign_roster(folder: Path, revoke: Sequence[str] = ()) -> Signed:
     gets a certificate for the new id, and its old one is revoked like the leaver's. So nobody else is touched.
     """
     with locked(folder) as register:
-        authority = _authority(folder)
+        authority = read_authority(folder)
         root = read_signing_key(folder / "root.key")
         if verifying_key(root) != register.root:
             raise InputError(f"{folder / 'root.key'} is another federation's; restore the folder from a copy")
@@ -154,13 +171,14 @@ def sign_roster(folder: Path, revoke: Sequence[str] = ()) -> Signed:
         if not register.nodes:
             raise InputError("a roster needs at least one node; let one in first: sottovoce keys node")
         entries = tuple(node.entry for node in register.nodes)
-        roster = Roster(entries, register.server, register.root, max(register.revision, 1))
+        helper = None if register.helper is None else register.helper.entry(register.server_certificate)
+        roster = Roster(entries, register.server, register.root, max(register.revision, 1), helper)
         if not register.revision or _signed_before(folder, roster) != roster:
             register = replace(register, revision=register.revision + 1)
             roster = replace(roster, revision=register.revision)
         write_register(folder, register)
         finish(folder, register)
-        _publish(folder, register, authority, roster.signed(root))
+        publish(folder, register, authority, roster.signed(root))
         moved = {node.name: node.id for node in register.nodes if before[node.name] != node.id}
         return Signed(roster, gone, moved)
 
@@ -170,7 +188,7 @@ def _without(register: Register, leaver: Node, authority: Authority) -> Register
     nodes, dead = list(register.nodes[:-1]), leaver.serials
     if last is not leaver:
         dead += last.serials  # or it could act as whoever gets its old id next
-        ends = _ends(register.days)
+        ends = ends_in(register.days)
         certificate = authority.client(node_user(leaver.id), last.name, _key(last.certificate), ends)
         nodes[leaver.id] = Node(leaver.id, last.name, last.key, certificate)
     revoked = (*register.revoked, *(Revoked(serial, now) for serial in dead))
@@ -191,7 +209,7 @@ def _enter(folder: Path, register: Register, added: Sequence[Node]) -> None:
     finish(folder, register)
 
 
-def _publish(folder: Path, register: Register, authority: Authority, roster: bytes | None = None) -> None:
+def publish(folder: Path, register: Register, authority: Authority, roster: bytes | None = None) -> None:
     """Write all that follows from the register, and the roster to everybody who has a folder here."""
     ids, federation = [node.id for node in register.nodes], fingerprint(register.root)[:16]
     texts = {
@@ -212,6 +230,8 @@ def _publish(folder: Path, register: Register, authority: Authority, roster: byt
         folder / "server": _papers(register, authority, register.server_certificate),
         **{folder / "nodes" / name: files for name, files in papers.items()},
     }
+    if register.helper is not None:
+        homes[folder / "helper"] = _papers(register, authority, register.helper.certificate)
     for home, files in homes.items():
         home.mkdir(mode=0o700, exist_ok=True)  # its owner may have taken it away
         if roster is not None and home.name != "broker":
@@ -252,7 +272,8 @@ def _signed_before(folder: Path, roster: Roster) -> Roster | None:
         return None
 
 
-def _authority(folder: Path) -> Authority:
+def read_authority(folder: Path) -> Authority:
+    """Return the authority of a federation's folder."""
     public = folder / "public" / "ca.pem"
     try:
         certificate = public.read_bytes()
@@ -268,5 +289,6 @@ def _key(certificate: x509.Certificate) -> EllipticCurvePublicKey:
     return key
 
 
-def _ends(days: int) -> datetime:
+def ends_in(days: int) -> datetime:
+    """Return the moment that is so many days from now."""
     return datetime.now(UTC).replace(microsecond=0) + timedelta(days=days)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError, SecAggError
 from sottovoce.core.streams import Owners, Purpose, Secrets, Seeds
-from sottovoce.deployment.identity import Identity
+from sottovoce.deployment.identity import HELPER, Identity
 from sottovoce.deployment.node import Member, Stage
 from sottovoce.deployment.roster import Roster
 from sottovoce.experiment.config import Experiment
@@ -90,8 +90,9 @@ def make_member(
     experiment: Experiment, identity: Identity, roster: Roster, records: Shard, *, simulated: bool, apart: bool = True
 ) -> tuple[Member, Protection]:
     """Return a node's member and what protects it; solves the plan, with `apart` in a process that ends."""
-    if identity.id is None:
-        raise InputError("these are the keys of the training server; a node needs its own")
+    if identity.id is None or identity.id == HELPER:
+        who = "training server" if identity.id is None else "helper"
+        raise InputError(f"these are the keys of the {who}; a node needs its own")
     if experiment.data.clients != len(roster.entries):
         raise InputError(
             f"[data] clients = {experiment.data.clients}, but the roster has {len(roster.entries)} nodes; they must "

@@ -25,8 +25,9 @@ from sottovoce.core.words import value_words
 from sottovoce.deployment.certificates import Revoked, certificate_pem, read_certificate
 from sottovoce.deployment.durable import replace_file, write_new
 from sottovoce.deployment.roster import Entry, fingerprint
+from sottovoce.deployment.roster_helper import Counter
 
-__all__ = ["Node", "Register", "finish", "locked", "read_register", "stage_node", "write_register"]
+__all__ = ["HelperKeys", "Node", "Register", "finish", "locked", "read_register", "stage_node", "write_register"]
 
 _KIND: Final = "sottovoce federation"
 _VERSION: Final = 1
@@ -56,6 +57,22 @@ class Node:
 
 @final
 @dataclass(frozen=True)
+class HelperKeys:
+    """The helper that was let in: name, Ed25519 and X25519 public keys, certificate."""
+
+    name: str
+    key: bytes
+    exchange: bytes
+    certificate: x509.Certificate
+
+    def entry(self, server: x509.Certificate) -> Counter:
+        """Return the helper as the roster has it, beside the certificate of the server that it listens to."""
+        own, leader = (fingerprint(each.public_bytes(Encoding.DER)) for each in (self.certificate, server))
+        return Counter(self.name, self.key, self.exchange, own, leader)
+
+
+@final
+@dataclass(frozen=True)
 class Register:
     """All that is known of a federation: public keys, nodes by id, revoked certificates, revision of its roster."""
 
@@ -68,6 +85,7 @@ class Register:
     revision: int = 0
     nodes: tuple[Node, ...] = ()
     revoked: tuple[Revoked, ...] = ()
+    helper: HelperKeys | None = None
 
     def named(self, name: str) -> Node:
         """Return the node of that name."""
@@ -106,6 +124,9 @@ def write_register(folder: Path, register: Register) -> None:
         ],
         "revoked": [{"serial": f"{each.serial:x}", "since": each.since.isoformat()} for each in register.revoked],
     }
+    if (helper := register.helper) is not None:
+        told = {"name": helper.name, "key": helper.key.hex(), "exchange": helper.exchange.hex()}
+        document["helper"] = told | {"certificate": certificate_pem(helper.certificate).decode()}
     replace_file(folder / "register.json", (json.dumps(document, indent=1) + "\n").encode(), 0o600)
 
 
@@ -197,4 +218,10 @@ def _register(document: dict[str, Any]) -> Register:
             Revoked(int(each["serial"], 16), datetime.fromisoformat(each["since"]).astimezone(UTC))
             for each in document["revoked"]
         ),
+        helper=_helper(document["helper"]) if "helper" in document else None,
     )
+
+
+def _helper(told: dict[str, Any]) -> HelperKeys:
+    key, exchange = bytes.fromhex(told["key"]), bytes.fromhex(told["exchange"])
+    return HelperKeys(str(told["name"]), key, exchange, read_certificate(told["certificate"]))

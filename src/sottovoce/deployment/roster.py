@@ -6,6 +6,8 @@ this file and from nobody's message; it is one line of canonical JSON (keys sort
     {"kind":"sottovoce roster","nodes":[{"fingerprint":...,"id":0,"key":...,"name":...}],"revision":1,"root":...,
      "server":...,"signature":...,"version":1}
 
+A federation with a helper has one field more, "helper" (`roster_helper`).
+
 Keys are Ed25519 and stand in hex. `signature` is the root key's, over a domain string and the file without it.
 """
 
@@ -23,6 +25,7 @@ from typing import Any, Final, final
 from sottovoce.core.errors import InputError
 from sottovoce.core.words import value_words
 from sottovoce.deployment.durable import replace_file
+from sottovoce.deployment.roster_helper import Counter
 from sottovoce.secagg.primitives import KEY, SIGNATURE, sign, verify, verifying_key
 
 __all__ = ["Entry", "Roster", "canonical", "check_name", "check_pin", "fingerprint"]
@@ -51,7 +54,7 @@ def check_name(name: str) -> str:
             f"a node's name has 1 to 32 letters, digits, '-' or '_' and begins with a letter or digit, "
             f"got {value_words(name)}"
         )
-    if name.lower() in ("server", "broker"):
+    if name.lower() in ("server", "broker", "helper"):
         raise InputError(f'"{name}" is no node of a federation; give the node another name')
     return name
 
@@ -82,6 +85,7 @@ class Roster:
     server: bytes
     root: bytes
     revision: int = 1
+    helper: Counter | None = None  # who counts ballots with the server
 
     def __post_init__(self) -> None:
         _check_key(self.server, "the server's key")
@@ -110,6 +114,11 @@ class Roster:
                 raise InputError(f"the key of node {entry.name} is {whose} too: it could speak for both")
         if self.server == self.root:
             raise InputError("the server's key is the root's too: the server could write rosters")
+        if self.helper is not None:
+            check_name(self.helper.name)
+            keys = {"the server's": self.server, "the root's": self.root}
+            keys |= {f"node {entry.name}'s": entry.key for entry in self.entries}
+            self.helper.check_apart(keys, {entry.name: entry.fingerprint for entry in self.entries})
 
     @property
     def keys(self) -> Mapping[int, bytes]:
@@ -168,7 +177,8 @@ class Roster:
             raise InputError(f"{path}: {error}") from None
 
     def _body(self) -> dict[str, Any]:
-        return {
+        more = {} if self.helper is None else {"helper": self.helper.document()}
+        return more | {
             "kind": _KIND,
             "version": _VERSION,
             "revision": self.revision,
@@ -203,8 +213,8 @@ def _parse(raw: bytes, pinned: str) -> Roster:
         raise InputError(
             f"the roster has version {value_words(document.get('version'))}, and this sottovoce reads {_VERSION}"
         )
-    if set(document) != _FIELDS:
-        odd = sorted(set(document) ^ _FIELDS)
+    if set(document) - {"helper"} != _FIELDS:
+        odd = sorted((set(document) - {"helper"}) ^ _FIELDS)
         raise InputError(f"the roster has other fields than version {_VERSION}: {', '.join(map(str, odd))}")
     root, signature = _unhex(document, "root", KEY), _unhex(document, "signature", SIGNATURE)
     if fingerprint(root) != pinned:
@@ -219,7 +229,8 @@ def _parse(raw: bytes, pinned: str) -> Roster:
     if type(document["revision"]) is not int or not isinstance(document["nodes"], list):
         raise InputError("the roster's revision must be a whole number and its nodes a list")
     entries = tuple(_entry(node) for node in document["nodes"])
-    return Roster(entries, _unhex(document, "server", KEY), root, document["revision"])
+    helper = Counter.parse(document["helper"]) if "helper" in document else None
+    return Roster(entries, _unhex(document, "server", KEY), root, document["revision"], helper)
 
 
 def _written(document: Any) -> bytes | None:

@@ -67,7 +67,7 @@ def serve(
         check_simulated(address, simulated=simulated)
     identity = Identity.read(keys)
     if identity.id is not None:
-        raise InputError(f"{keys} holds the keys of node {identity.id}; the server needs its own, in FED/server")
+        raise InputError(f"{keys} holds the keys of {identity.user}; the server needs its own, in FED/server")
     roster = identity.read_roster()
     if carrier is None:
         spoken = None if resume else _reach(address, identity, roster)  # before anything is written

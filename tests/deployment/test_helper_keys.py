@@ -58,7 +58,7 @@ def test_a_helper_whose_key_is_anothers_is_refused(whose: str, fed: Path) -> Non
     roster = sign_roster(fed).roster
     assert roster.helper is not None
     key = {"server": roster.server, "root": roster.root, "node": roster.entries[1].key}[whose]
-    with pytest.raises(InputError, match="the helper's key is .* too"):
+    with pytest.raises(InputError, match=r"the helper's key is .* too"):
         replace(roster, helper=replace(roster.helper, key=key))
 
 

@@ -117,10 +117,9 @@ def test_attackers_of_a_ballot_have_one_vote_each(form: str, tmp_path: Path) -> 
     assert summary["attack_boost"] == 1.0
 
 
-@pytest.mark.parametrize("secure", ["ballot", "ideal-ballot"])
-def test_a_deployed_run_has_no_helper_yet_and_says_so(secure: str) -> None:
-    with pytest.raises(InputError, match="no helper can be named"):
-        gather_without_records(small(privacy=PRIVATE, aggregation={"secure": secure}))
+def test_nobody_counts_ideally_between_machines() -> None:
+    with pytest.raises(InputError, match="is not played between machines"):
+        gather_without_records(small(privacy=PRIVATE, aggregation={"secure": "ideal-ballot"}))
 
 
 def test_the_headline_is_one_message_of_646_bytes_at_epsilon_1_against_each_aggregator() -> None:

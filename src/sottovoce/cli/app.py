@@ -19,6 +19,7 @@ import typer
 from sottovoce.cli import (
     attacks,
     audit,
+    count,
     data,
     devices,
     explain,
@@ -83,6 +84,7 @@ app.command("run", epilog=run.EXAMPLE)(run.run)
 app.command("sweep", epilog=sweep.EXAMPLE)(sweep.sweep)
 app.command("serve", epilog=serve.EXAMPLE)(serve.serve)
 app.command("join", epilog=join.EXAMPLE)(join.join)
+app.command("count", epilog=count.EXAMPLE)(count.count)
 app.command("flower", epilog=flower.EXAMPLE)(flower.flower)
 app.command("tune", epilog=tune.EXAMPLE)(tune.tune)
 app.command("plan", epilog=plan.EXAMPLE)(plan.plan)

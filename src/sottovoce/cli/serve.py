@@ -112,6 +112,8 @@ def _serve(
             made = stack.enter_context(trial(experiment, local, folder, simulated=simulate))
             experiment, keys = made.experiment, made.keys
             told |= {"broker": made.broker.url, "min_nodes": local, "check": made.check, "lasting": False}
+            if made.helper is not None:
+                told["helper"] = made.helper.address
         if keys is None:
             raise InputError("the server needs its keys: give --keys FOLDER")
         summary = play(experiment, folder, keys=keys, **told)

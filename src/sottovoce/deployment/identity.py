@@ -139,10 +139,8 @@ class Identity:
         if self.id == HELPER:
             named = roster.helper
             if named is None or (named.key, named.fingerprint) != (own, self.fingerprint):
-                raise InputError(
-                    f"the roster {'has no helper' if named is None else 'has other keys for the helper'}; take the newest, "
-                    "or have it signed: sottovoce keys roster"
-                )
+                what = "has no helper" if named is None else "has other keys for the helper"
+                raise InputError(f"the roster {what}; take the newest, or have it signed: sottovoce keys roster")
             return
         if self.id >= len(roster.entries):
             raise InputError(f"the roster has no node {self.id} ({self.name}); take the newest, or have it signed")

@@ -133,7 +133,7 @@ def accept_node(folder: Path, path: Path) -> tuple[Node, Request]:
 
 
 def renew(folder: Path, name: str) -> datetime:
-    """Give a node, the `server`, the `helper` or the `broker` a new certificate for the same key; return when it ends."""
+    """Give a node, the `server`, the `helper` or the `broker` a new certificate for the same key; tell its end."""
     with locked(folder) as register:
         authority, ends = read_authority(folder), ends_in(register.days)
         if name == "broker":

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError, SecAggError
 from sottovoce.core.streams import Owners, Purpose, Secrets, Seeds
+from sottovoce.deployment.helper_link import count_keys
 from sottovoce.deployment.identity import HELPER, Identity
 from sottovoce.deployment.node import Member, Stage
 from sottovoce.deployment.roster import Roster
@@ -105,6 +106,7 @@ def make_member(
         seeds=owners,
         keys=Registry(Seeds(owners.seed), clients) if simulated else roster.keys,
         deployment=not simulated,
+        count=count_keys(roster),
     )
     with solving_apart() if apart else nullcontext():  # what accounting needs is 70 MB, for once
         protection = protect(parts)

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from sottovoce.core.errors import InputError, PrivacyError, SecAggError, SottovoceError
 from sottovoce.deployment.book import Book
+from sottovoce.federation.ballots.remote import in_run
 from sottovoce.federation.client import Client, ClientState, Knowledge
 from sottovoce.federation.evaluation import EVALUATION
 from sottovoce.federation.mqtt.envelope import NO_RUN, SERVER, Envelope, Kind, open_message
@@ -23,7 +24,7 @@ from sottovoce.federation.mqtt.greeting import Facts, Gone, Hello, Refusal, Welc
 
 __all__ = ["Kept", "Member", "Memory", "Node", "Over", "Stage"]
 
-CHARGED: Final = "mask"  # the phase whose answer is a protected vector
+CHARGED: Final = "mask"  # the phase whose answer is a protected vector; where ballots are cast it is "train"
 LAST: Final = "unmask"  # the phase after which nothing of a round is needed any more
 
 log = logging.getLogger(__name__)
@@ -154,7 +155,8 @@ class Node:
         self._seat = self._beside = None
         if memory.seat is not None:
             kept = memory.seat
-            self._seat = _Seat(self._client(memory.setup), kept.state, kept.round, kept.answers)
+            client = in_run(self._client(memory.setup), memory.run)
+            self._seat = _Seat(client, kept.state, kept.round, kept.answers)
         if memory.beside is not None and (measurer := self.member.measurer(memory.setup)) is not None:
             kept = memory.beside
             self._beside = _Seat(measurer, kept.state, kept.round, kept.answers)
@@ -224,7 +226,7 @@ class Node:
             self._attempt = came.attempt
             return
         try:
-            client = self._client(welcome.setup, opening=opening)
+            client = in_run(self._client(welcome.setup, opening=opening), came.run)
             measurer = None if opening else self.member.measurer(welcome.setup)
         except SottovoceError as error:
             log.warning("the server's set-up is refused: %s", error)
@@ -279,13 +281,14 @@ class Node:
             if (came.round == 0) != self._opening:
                 now = "round 0 is open" if self._opening else "there is no round 0, or it is over"
                 raise SecAggError(f"round {came.round} is refused: {now}")
-            if came.phase == CHARGED and not self._book.affords(came.round):
+            charged = came.phase == ("train" if seat.client.knowledge.ballot is not None else CHARGED)
+            if charged and not self._book.affords(came.round):
                 spent = (
                     f"taken part {self._book.spent} times" if came.round else "sent its message before round 1 already"
                 )
                 raise PrivacyError(f"this node has {spent}, which is all that its privacy plan allows")
             payload, state = seat.client.answer(came.round, came.phase, came.payload, seat.state)
-            if came.phase == CHARGED:
+            if charged:
                 self._book.charge(came.round)  # on disk before anything leaves
         except SottovoceError as error:
             log.warning("round %d, %s: refused: %s", came.round, came.phase, error)

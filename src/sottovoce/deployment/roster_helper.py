@@ -48,8 +48,8 @@ class Counter:
         for whose, key in others.items():
             if key == self.key:
                 raise InputError(
-                    f"the helper's key is {whose} too, and two aggregators that are one open every ballot; name another "
-                    "institution"
+                    f"the helper's key is {whose} too, and together they would open every ballot; name "
+                    "another institution"
                 )
         for name, fingerprint in names.items():
             if name.lower() == self.name.lower() or fingerprint == self.fingerprint:

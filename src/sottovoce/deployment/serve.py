@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from sottovoce.core.errors import InputError, SottovoceError
 from sottovoce.core.streams import Seeds
+from sottovoce.deployment.frames import Place as HelperPlace
+from sottovoce.deployment.helper_link import HelperLink, check_unused, count_keys
 from sottovoce.deployment.identity import Identity
 from sottovoce.deployment.join import check_simulated
-from sottovoce.deployment.member import facts_of, largest_message, owners_of
+from sottovoce.deployment.member import config_digest, facts_of, largest_message, owners_of
 from sottovoce.deployment.roster import Roster
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.deployed import Deployed
@@ -45,6 +47,7 @@ def serve(
     *,
     keys: Path,
     broker: str | None = None,
+    helper: str | None = None,
     carrier: MakeCarrier | None = None,
     resume: bool = False,
     simulated: bool = False,
@@ -69,6 +72,9 @@ def serve(
     if identity.id is not None:
         raise InputError(f"{keys} holds the keys of {identity.user}; the server needs its own, in FED/server")
     roster = identity.read_roster()
+    link = _helper(experiment, helper, identity, roster, simulated=simulated)
+    if link is not None and not resume:  # before anything is written
+        check_unused(link.reach())
     if carrier is None:
         spoken = None if resume else _reach(address, identity, roster)  # before anything is written
         carrier = partial(_transport, address, identity, spoken)
@@ -76,6 +82,8 @@ def serve(
 
     @contextmanager
     def connect(parts: Parts, run_id: bytes) -> Iterator[Engine]:
+        if link is not None:
+            link.run = run_id
         with _engine(parts, run_id, carried, identity, roster, min_nodes, check) as engine:
             watch(engine.status)
             yield around(engine)
@@ -86,9 +94,29 @@ def serve(
         connect=connect,
         simulated=simulated,
         lasting=lasting,
+        count=count_keys(roster),
+        link=link,
+        leader_signing=identity.signing_key,
         max_aborts=experiment.engine.max_aborts,
     )
     return run(experiment, out, resume=resume, observe=observe, deployed=deployed)
+
+
+def _helper(
+    experiment: Experiment, address: str | None, identity: Identity, roster: Roster, *, simulated: bool
+) -> HelperLink | None:
+    """Return the way to the helper of a run that counts ballots, or raise what is missing."""
+    if experiment.secure != "ballot":
+        return None
+    address = address or experiment.aggregation.helper
+    if address is None:
+        raise InputError(
+            '[aggregation] secure = "ballot" needs a helper, and none is named; set [aggregation] helper = "host:port"'
+        )
+    place = HelperPlace.parse(address)
+    if simulated and not place.loopback:
+        raise InputError(f"--simulate-randomness is for tests on one machine, and the helper {place} is on another")
+    return HelperLink(place, identity, roster, config_digest(experiment), simulated=simulated)
 
 
 @contextmanager

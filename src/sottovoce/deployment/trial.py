@@ -25,12 +25,14 @@ from sottovoce.deployment.broker import Broker
 from sottovoce.deployment.broker import Kind as BrokerKind
 from sottovoce.deployment.children import die_with_parent
 from sottovoce.deployment.durable import PRIVATE, write_new
+from sottovoce.deployment.helper_keys import add_helper
 from sottovoce.deployment.keys import add_nodes, init_federation, sign_roster
+from sottovoce.deployment.trial_helper import TrialHelper, trial_helper
 from sottovoce.experiment.config import Experiment, parse, to_toml
 from sottovoce.experiment.deployed import check_deployable
 from sottovoce.experiment.parts import Parts, gather
 
-__all__ = ["Trial", "deal", "deployable", "trial"]
+__all__ = ["Trial", "deal", "deployable", "environment", "trial"]
 
 _FAREWELL: Final = 10.0  # seconds that nodes have to leave after the run
 
@@ -44,6 +46,7 @@ class Trial:
     broker: Broker
     nodes: list[subprocess.Popen[bytes]]
     command: list[str]
+    helper: TrialHelper | None = None  # of a run that counts ballots
 
     @property
     def keys(self) -> Path:
@@ -61,7 +64,7 @@ class Trial:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=_environment(),
+                env=environment(),
                 start_new_session=True,  # Ctrl-C is for us; we tell them
                 preexec_fn=die_with_parent,
             )
@@ -69,6 +72,8 @@ class Trial:
 
     def check(self) -> None:
         """Raise what a node said if one of them failed before the run did."""
+        if self.helper is not None:
+            self.helper.check()
         for number, process in enumerate(self.nodes):
             if process.poll() not in (None, 0):
                 raise RunError(f"node {number} ended with code {process.returncode}: {self.last_words(number)}")
@@ -110,14 +115,17 @@ def trial(
         fed = folder / "fed"
         init_federation(fed)
         add_nodes(fed, [f"node{number}" for number in range(nodes)])
+        counted = experiment.secure == "ballot"
+        if counted:
+            add_helper(fed, "notary")
         sign_roster(fed)
         deal(dealt, folder)
         file = folder / "experiment.toml"
         write_new(file, to_toml(experiment.tables()).encode())
-        with Broker(fed, kind) as broker:
+        with Broker(fed, kind) as broker, trial_helper(folder, file, environment(), simulated, counted) as helper:
             command = [sys.executable, "-m", "sottovoce", "join", broker.url, "--run", str(file)]
             command += ["--simulate-randomness"] if simulated else []
-            made = Trial(experiment, folder, broker, [], command)
+            made = Trial(experiment, folder, broker, [], command, helper)
             try:
                 for number in range(nodes):
                     made.start(number)
@@ -156,7 +164,8 @@ def deal(dealt: Parts, folder: Path) -> None:
             np.savez(file, x=dealt.dataset.x_train[places], y=dealt.dataset.y_train[places].astype(np.int64))
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """Return what a process of a trial is started with: this sottovoce, and one thread."""
     one = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     search = os.pathsep.join(path or os.getcwd() for path in sys.path)  # noqa: PTH109 - "" means here
     return {**os.environ, **one, "PYTHONPATH": search}

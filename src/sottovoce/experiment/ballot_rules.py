@@ -27,6 +27,8 @@ def check_ballots(experiment: Experiment, scheme: Scheme) -> None:
     """Raise if ballots cannot be cast with the other tables; ValueError is one sentence of the config's."""
     secure, form = experiment.secure, experiment.aggregation.ballot
     key = f'[aggregation] secure = "{secure}"'
+    if experiment.aggregation.helper is not None and secure != "ballot":
+        raise ValueError(f'[aggregation] helper is for secure = "ballot", and it is "{secure}"; remove it')
     if secure not in BALLOTS:
         if form is not None:
             raise ValueError(f'[aggregation] ballot is for secure = "ballot" or "ideal-ballot", and it is "{secure}"')

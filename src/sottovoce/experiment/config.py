@@ -262,7 +262,9 @@ class Experiment(Table):
 
     def identity(self) -> dict[str, Any]:
         """Return the tables that decide the result; a resumed run must have the same."""
-        return {name: table for name, table in self.tables().items() if name not in ("engine", "inference")}
+        tables = self.tables()
+        tables["aggregation"].pop("helper", None)  # an address; who the helper is says the roster
+        return {name: table for name, table in tables.items() if name not in ("engine", "inference")}
 
 
 TABLES: Final[dict[str, type[Table]]] = {

@@ -16,6 +16,7 @@ from sottovoce.experiment.opening import opening_of
 from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.protection import Protection
 from sottovoce.experiment.ready import evaluation_policy, measure_scheme
+from sottovoce.federation.ballots.remote import CountKeys, Link
 from sottovoce.federation.client import Knowledge, read_setup, setup_message, split_setup
 from sottovoce.federation.engine import Engine
 from sottovoce.federation.local_evaluation import LocalSplit, split_shard
@@ -54,6 +55,9 @@ class Deployed:
     connect: Connect = field(repr=False)
     simulated: bool = False
     lasting: bool = True  # False: keys are made anew whenever the run goes on, for a trial on one machine
+    count: CountKeys | None = None  # the keys of the aggregators of ballots
+    link: Link | None = field(default=None, repr=False)  # the way to the helper
+    leader_signing: bytes | None = field(default=None, repr=False)
     max_aborts: int = 10  # rounds without quorum after which the run ends; --resume goes on
     back_off: float = 1.0  # seconds of the first pause after a round that nobody answered; doubles from then on
     longest_back_off: float = 300.0
@@ -74,6 +78,11 @@ class Deployed:
                 f"[data] clients = {clients}, but the roster has {len(self.keys)} clients; they are numbered from 0 "
                 "and must be the same"
             )
+        if experiment.secure == "ballot" and self.link is None:
+            raise InputError(
+                '[aggregation] secure = "ballot" needs a helper, and none is named; set [aggregation] helper = '
+                '"host:port" for sottovoce serve'
+            )
         if self.owners.seed != experiment.experiment.seed:
             raise InputError(
                 f"the public seed of the run is {self.owners.seed}, but [experiment] seed is "
@@ -83,7 +92,15 @@ class Deployed:
 
     def own(self, parts: Parts) -> Parts:
         """Return parts with this federation's randomness and keys."""
-        return replace(parts, seeds=self.owners, keys=self.keys, deployment=not self.simulated)
+        return replace(
+            parts,
+            seeds=self.owners,
+            keys=self.keys,
+            deployment=not self.simulated,
+            count=self.count,
+            link=self.link,
+            leader_signing=self.leader_signing,
+        )
 
 
 def heard(protection: Protection, setup: bytes) -> Protection:
@@ -165,4 +182,5 @@ def _knowledge(
         private=protection.plan is not None,
         mean_size=mean_size,
         policy=None if policy is None else policy.bind(setup),
+        ballot=protection.ballot_terms(protection.plan, setup),
     )

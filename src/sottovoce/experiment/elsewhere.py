@@ -73,12 +73,10 @@ def check_deployable(experiment: Experiment) -> None:
         ] = (experiment.make_scheme().needs_importance and not voted) or experiment.aggregation.defence == "fltrust"
     refused[
         f'[aggregation] secure = "{experiment.secure}" is not played between machines, where somebody would see single '
-        'messages; set secure = "real"'
-    ] = experiment.secure == "ideal"  # a private run refuses "none" everywhere
+        'messages; set secure = "real" or "ballot"'
+    ] = experiment.secure in ("ideal", "ideal-ballot")  # a private run refuses "none" everywhere
     if private is not None:
         refused |= {
-            f'[aggregation] secure = "{experiment.secure}" is not yet played between machines: no helper can be named; '
-            'set secure = "real"': experiment.counts_ballots,
             f'[privacy] clipping = "{private.clipping}" measures clip_norm before the plan is solved, and every node '
             'solves it from the file alone; set clipping = "fixed" with clip_norm, or "adaptive"': private.clipping
             in ("public", "private"),

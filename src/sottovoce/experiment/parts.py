@@ -6,7 +6,7 @@ Nothing is computed or written here, and nobody is asked.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -34,6 +34,7 @@ from sottovoce.experiment.fronts import load_public, make_network, threads
 from sottovoce.experiment.given import NOTHING, Given
 from sottovoce.experiment.switches_table import check_records
 from sottovoce.experiment.threat import ATTACKED, Threat, aim, beset
+from sottovoce.federation.ballots.remote import CountKeys, Link
 from sottovoce.federation.cohort import Cohort
 from sottovoce.federation.growth import Growth
 from sottovoce.federation.local_evaluation import records_aside
@@ -60,6 +61,9 @@ class Parts:
     threat: Threat | None = None  # None: everyone is honest
     warm: Scheme | None = None  # what finds the model that training begins at; not bound
     keys: Mapping[int, bytes] | None = None  # that clients registered; None: a simulation's
+    count: CountKeys | None = None  # of the aggregators of a deployed run; None: a simulation's
+    link: Link | None = None  # the server's way to the helper of a deployed run
+    leader_signing: bytes | None = field(default=None, repr=False)  # of the server of a deployed count
     deployment: bool = False  # played between machines, with secrets that nobody can repeat
 
     @property

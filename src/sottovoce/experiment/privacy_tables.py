@@ -165,6 +165,11 @@ class AggregationTable(Table):
         'the value, up to clip_norm / sqrt(values). "rotated": the same after a random rotation that is new in every '
         'round. Not set: "sign" for schemes that send signs, else "rotated".',
     )
+    helper: str | None = Field(
+        None,
+        description='For secure = "ballot" between machines: where the helper listens, such as "notary.example:8900" '
+        "(`sottovoce count`). Only `sottovoce serve` reads it, and it does not change the result.",
+    )
     weighting: Literal["auto", "records", "equal"] = Field(
         "auto",
         description='What a client counts in the mean: "records" by the number of its records, "equal" the same for '

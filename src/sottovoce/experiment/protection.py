@@ -21,6 +21,7 @@ from sottovoce.experiment.switches_table import smallest_session
 from sottovoce.experiment.tables import AggregationTable, PrivacyTable
 from sottovoce.federation.ballots.coding import Ballots
 from sottovoce.federation.ballots.real import simulated_terms
+from sottovoce.federation.ballots.remote import deployed_terms
 from sottovoce.federation.coding import Clear, Coding, FloatGrid, Private, SignGrid
 from sottovoce.federation.cohort import Cohort
 from sottovoce.federation.evaluation import LENGTH, NORM, evaluations
@@ -65,8 +66,6 @@ class Protection:
         cohort, experiment = self.parts.cohort, self.parts.experiment
         if plan is not None:
             if plan.shares.by_aggregators:
-                if plan.request.deployment:
-                    raise InputError("ballots are simulated only: a deployment has no helper yet")
                 return Ballots(plan, self.parts.seeds, ballot_form(experiment))
             return Private(plan, self.parts.seeds)
         if experiment.secure == "none":
@@ -83,12 +82,15 @@ class Protection:
         """Return the terms of a real count of ballots; None if there is none."""
         if plan is None or self.parts.experiment.secure != "ballot":
             return None
-        if not isinstance(self.parts.seeds, Seeds):
-            raise InputError(
-                '[aggregation] secure = "ballot" is simulated only: no helper can be named in a deployment'
-            )
         digest = hashlib.sha256(b"sottovoce ballots" + self._digest() + setup).digest()
-        return simulated_terms(plan, Seeds(self.parts.seeds.seed), digest)
+        if not self.parts.deployment:
+            return simulated_terms(plan, Seeds(self.parts.seeds.seed), digest)
+        if self.parts.count is None:
+            raise InputError(
+                '[aggregation] secure = "ballot" needs a helper, and the roster has none; let one in: sottovoce keys '
+                "helper"
+            )
+        return deployed_terms(plan, self.parts.count, digest)
 
     def _digest(self) -> bytes:
         return hashlib.sha256(json.dumps(self.parts.experiment.identity(), sort_keys=True).encode()).digest()

@@ -14,6 +14,7 @@ from sottovoce.core.streams import Seeds
 from sottovoce.core.vectors import Vector
 from sottovoce.experiment.defence import make_defence
 from sottovoce.experiment.engines import start_workers
+from sottovoce.experiment.helped import remote_count
 from sottovoce.experiment.measure import MEASURED, coordinate_importance, measured_clip_norm, public_records
 from sottovoce.experiment.opening import Opening, vote_of, warm_of
 from sottovoce.experiment.parts import Parts
@@ -302,8 +303,12 @@ def _aggregator(
         return Robust(coding, protection.fewest(plan), defence, table.defence_attackers, cohort.expected, reference)
     if isinstance(coding, Ballots):
         count = protection.ballot_terms(plan, setup)
-        simulated = Seeds(protection.parts.seeds.seed)
-        registry = Registry(simulated, cohort.clients)
+        simulated, link = Seeds(protection.parts.seeds.seed), protection.parts.link
+        registry = protection.parts.keys or Registry(simulated, cohort.clients)
+        if count is not None and link is not None:
+            return remote_count(protection.parts, coding, count, registry, setup, link)
+        if protection.parts.deployment:
+            raise PrivacyError("a deployed count of ballots needs a helper elsewhere; name it in [aggregation] helper")
         return IdealCount(coding) if count is None else RealCount(coding, count, registry, simulated)
     if policy is None:
         return Direct(coding, protection.fewest(plan))

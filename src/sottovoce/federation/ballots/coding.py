@@ -72,7 +72,10 @@ class BallotSum:
 
 @dataclass(frozen=True)
 class Ballots:
-    """Messages as ballots; noise and coins are seeded: this is a simulation."""
+    """Messages as ballots.
+
+    Guarantee: in a deployment every noise has a fresh key of the operating system; elsewhere it is seeded.
+    """
 
     plan: PrivacyPlan
     seeds: Owners
@@ -142,6 +145,8 @@ class Ballots:
         return self._noise(self.seeds.helper, round_)
 
     def _noise(self, owner: Named, round_: int) -> NDArray[np.int64]:
+        if self.plan.request.deployment:
+            return self.plan.aggregator_noise(Randomness.system())
         return self.plan.aggregator_noise(Randomness.simulated(owner.key(Purpose.NOISE, round_)))
 
     def _turned(self, message: Vector, round_: int) -> Vector:

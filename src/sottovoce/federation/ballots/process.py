@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
@@ -17,7 +18,6 @@ import cloudpickle
 from sottovoce.core.errors import PrivacyError, SecAggError, SottovoceError
 from sottovoce.federation.ballots.account import HelperAccount
 from sottovoce.federation.ballots.coding import Ballots
-from sottovoce.federation.secure import Registry
 from sottovoce.secagg.ballots import BallotTerms, Helper
 
 __all__ = ["HelperProcess", "HelperSetup", "main", "serve"]
@@ -30,7 +30,7 @@ class HelperSetup:
     folder: Path
     coding: Ballots  # its noise
     terms: BallotTerms
-    registry: Registry
+    registry: Mapping[int, bytes]
     signing_key: bytes = field(repr=False)
     exchange: bytes = field(repr=False)
 

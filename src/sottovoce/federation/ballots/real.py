@@ -7,7 +7,7 @@ same account.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from sottovoce.federation.ballots.coding import Ballots
 from sottovoce.federation.ballots.process import HelperProcess, HelperSetup
 from sottovoce.federation.coding import Terms
 from sottovoce.federation.engine import Request
-from sottovoce.federation.secure import Registry, downlink_hash
+from sottovoce.federation.secure import downlink_hash
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.secagg import verifying_key
 from sottovoce.secagg.ballots import BallotTerms, Leader
@@ -68,7 +68,7 @@ class RealCount:
 
     coding: Ballots
     terms: BallotTerms
-    registry: Registry
+    registry: Mapping[int, bytes]
     seeds: Seeds
     helper: HelperProcess | None = field(default=None, init=False)
     _leader: Leader | None = field(default=None, init=False)

@@ -1,0 +1,137 @@
+"""The training server's way to the helper of its roster: one TLS connection, which is made anew when it was lost."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+from importlib.metadata import version
+from typing import Final
+
+from sottovoce.core.errors import InputError, RunError, SecAggError
+from sottovoce.deployment.frames import KINDS, Place, error_of, peer_print, receive, send, tls
+from sottovoce.deployment.identity import Identity
+from sottovoce.deployment.roster import Roster
+from sottovoce.federation.ballots.remote import CountKeys
+
+__all__ = ["HelperLink", "check_unused", "count_keys", "greeting"]
+
+_MOST: Final = 1 << 30  # bytes of an answer
+_DIAL: Final = 10.0  # seconds to connect
+_PATIENCE: Final = 600.0  # seconds for an answer: the helper computes
+
+
+def count_keys(roster: Roster) -> CountKeys | None:
+    """Return the keys of both aggregators, as the roster has them; None if it has no helper."""
+    return None if roster.helper is None else CountKeys(roster.server, roster.helper.key, roster.helper.exchange)
+
+
+def check_unused(run: str) -> None:
+    """Raise if a helper has counted for a run, and a new one is to begin."""
+    if run:
+        raise InputError(
+            f"the helper has counted for run {run[:8]} of this experiment, and its account holds for that one; go on "
+            "with --resume, or let the helper begin another account: sottovoce count --state"
+        )
+
+
+def greeting(config: str, roster: Roster, *, simulated: bool) -> bytes:
+    """Return what both sides compare before anything else."""
+    told = {"version": version("sottovoce"), "config": config, "roster": roster.digest.hex(), "simulated": simulated}
+    return json.dumps(told, sort_keys=True).encode()
+
+
+class HelperLink:
+    """A connection to the helper; after a loss only a new session of transfers ("hello") makes another."""
+
+    def __init__(self, place: Place, identity: Identity, roster: Roster, config: str, *, simulated: bool) -> None:
+        if roster.helper is None:
+            raise InputError("the roster has no helper; let one in: sottovoce keys helper, then sottovoce keys roster")
+        self.place, self._pinned = place, roster.helper.fingerprint
+        self._context = tls(identity, listens=False)
+        self._greeting = greeting(config, roster, simulated=simulated)
+        self._connection: ssl.SSLSocket | None = None
+        self._setup = b""
+        self.run = bytes(16)
+
+    def reach(self) -> str:
+        """Return the run that the helper has counted for, in hex, or raise why it cannot be asked."""
+        try:
+            self._connect()
+            return self._ask("greet", self._greeting).decode("ascii", "replace")
+        except SecAggError as error:
+            raise RunError(str(error)) from None
+        finally:
+            self.close()
+
+    def begin(self, setup: bytes) -> bytes:
+        """Tell the helper the run and its set-up, and return the run's id."""
+        self._setup = setup
+        try:
+            self._open()
+        except SecAggError as error:
+            raise RunError(str(error)) from None
+        return self.run
+
+    def answer(self, kind: str, payload: bytes) -> bytes:
+        """Return the helper's answer, or raise as it did; SecAggError too if it is gone."""
+        if self._connection is None:
+            if kind != "hello":
+                raise SecAggError(f"the helper at {self.place} is gone; nothing was released")
+            self._open()
+        return self._ask(kind, payload)
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+    def _open(self) -> None:
+        self.close()
+        self._connect()
+        try:
+            self._ask("greet", self._greeting)
+            self._ask("begin", self.run + self._setup)
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self) -> None:
+        try:
+            plain = socket.create_connection(self.place, _DIAL)
+        except OSError as error:
+            raise SecAggError(
+                f"the helper at {self.place} cannot be reached ({error.strerror or error}); nothing was released; "
+                "start it there: sottovoce count"
+            ) from None
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection = self._context.wrap_socket(plain)
+        except OSError as error:
+            plain.close()
+            why = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else str(error)
+            raise SecAggError(
+                f"the helper at {self.place} has no certificate of this federation that holds ({why}); have it "
+                "renewed: sottovoce keys node --renew helper"
+            ) from None
+        if peer_print(connection) != self._pinned:
+            connection.close()
+            raise SecAggError(f"who answers at {self.place} is not the helper of the roster; see [aggregation] helper")
+        connection.settimeout(_PATIENCE)
+        self._connection = connection
+
+    def _ask(self, kind: str, payload: bytes) -> bytes:
+        connection = self._connection
+        try:
+            if connection is None:
+                raise EOFError
+            send(connection, KINDS.index(kind), payload)
+            code, reply = receive(connection, _MOST)
+        except (EOFError, OSError, RunError):
+            self.close()
+            more = "; does it know this server's certificate?" if kind == "greet" else ""
+            raise SecAggError(f"the helper at {self.place} is gone{more}; nothing was released") from None
+        if code:
+            raise error_of(code, reply)
+        return reply

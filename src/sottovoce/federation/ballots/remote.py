@@ -1,0 +1,116 @@
+"""The real count of a deployed run: the leader here, the helper at another institution, and a link between them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from sottovoce.core.errors import RunError
+from sottovoce.federation.aggregate import Conversation, Spend
+from sottovoce.federation.ballots.real import RealCount
+from sottovoce.federation.client import Client
+from sottovoce.federation.coding import Terms
+from sottovoce.privacy import PrivacyPlan
+from sottovoce.secagg.ballots import BallotTerms, Leader
+
+__all__ = ["CountKeys", "Link", "RemoteCount", "deployed_terms", "in_run"]
+
+_NO_RUN = bytes(16)
+
+
+class CountKeys(NamedTuple):
+    """The keys of the two aggregators, as the roster has them."""
+
+    leader: bytes  # Ed25519
+    helper: bytes  # Ed25519
+    exchange: bytes  # X25519, to which clients seal their seeds
+
+
+class Link(Protocol):
+    """A way to the helper."""
+
+    def begin(self, setup: bytes) -> bytes:
+        """Tell the helper which run this is, and return the run's id; raise if it does not count for it."""
+        ...
+
+    def answer(self, kind: str, payload: bytes) -> bytes:
+        """Return the helper's answer, or raise as it did; SecAggError too if it is gone."""
+        ...
+
+    def close(self) -> None:
+        """Hang up."""
+        ...
+
+
+def deployed_terms(plan: PrivacyPlan, keys: CountKeys, config_digest: bytes) -> BallotTerms:
+    """Return the terms of a deployed count before its run is known; `in_run` and `RemoteCount` say which it is."""
+    if plan.bits is None:
+        raise RunError("the continuous Gaussian does not count votes")
+    return BallotTerms(
+        config_digest=config_digest,
+        session=_NO_RUN,
+        length=plan.request.length,
+        bits=plan.bits,
+        floor=min(2, plan.shares.floor),
+        cap=plan.cohort_cap,
+        last_round=plan.rounds,
+        participations=plan.max_participations,
+        leader_key=keys.leader,
+        helper_key=keys.helper,
+        helper_exchange=keys.exchange,
+    )
+
+
+def in_run(client: Client, run: bytes) -> Client:
+    """Return a node's client whose ballots hold for one run; another's stays as it is."""
+    terms = client.knowledge.ballot
+    if terms is None:
+        return client
+    return replace(client, knowledge=replace(client.knowledge, ballot=replace(terms, session=run)))
+
+
+@dataclass
+class RemoteCount(RealCount):
+    """The count of ballots with a helper elsewhere.
+
+    Guarantee: with `covers` a round that fails releases the noise of two aggregators, the leader's, and is charged; so
+    nobody learns from it whom or how many it had drawn.
+    """
+
+    link: Link = field(kw_only=True, repr=False)
+    setup: bytes = field(kw_only=True, repr=False)
+    signing_key: bytes = field(kw_only=True, repr=False)
+    covers: bool = field(kw_only=True)
+
+    @contextmanager
+    def counting(self, folder: Path) -> Iterator[None]:
+        """Call the helper, which keeps its account itself, and hang up at the end."""
+        run = self.link.begin(self.setup)
+        terms = replace(self.terms, session=run)
+        self._leader = Leader(terms, self.signing_key, self.registry, self.link.answer, os.urandom)
+        try:
+            yield
+        finally:
+            self.link.close()
+            self._leader = None
+
+    def collect(self, round_: int, cohort: list[int], down: bytes, terms: Terms, spend: Spend) -> Conversation:
+        """Ask everyone for a ballot, and count; where a failure must not be seen, noise alone is opened and charged."""
+        charged = False
+
+        def once() -> None:
+            nonlocal charged
+            if not charged:
+                spend()
+            charged = True
+
+        total = yield from super().collect(round_, cohort, down, terms, once)
+        if total.values is None and self.covers:
+            once()
+            votes = self.coding.leader_noise(round_) + self.coding.leader_noise(round_)
+            total.values, total.clip_norm = self.coding.decode(votes, round_)
+        return total

@@ -62,26 +62,29 @@ class Direct:
         self.desk.connected()
 
 
-def test_nodes_and_a_helper_elsewhere_make_the_model_of_a_simulation(tmp_path: Path) -> None:
-    experiment, roster = ballots(), roster_of(3)
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Return the model of the simulation."""
+    told = tables(clients=2, aggregation={"secure": "ballot"}, privacy=PRIVATE)
+    return simulated(told, tmp_path_factory.mktemp("alone") / "run")
+
+
+def test_nodes_and_a_helper_elsewhere_make_the_model_of_a_simulation(alone: bytes, tmp_path: Path) -> None:
+    experiment, roster = ballots(clients=2), roster_of(2)
     told = greeting(config_digest(experiment), roster, simulated=True)
-    run(
-        parse({**tables(clients=3), "aggregation": {"secure": "ballot"}, "privacy": PRIVATE, "engine": {"workers": 1}}),
-        tmp_path / "alone",
-    )
     with Desk(experiment, roster, (b"", b""), tmp_path / "state", simulated=True) as desk, wired(experiment) as held:
         deployed = Deployed(
             Seeds(1),
-            Registry(Seeds(1), 3),
+            Registry(Seeds(1), 2),
             lambda parts, run_id: nullcontext(held.engine),
             simulated=True,
             link=Direct(desk, told),
         )
         run(experiment, tmp_path / "together", deployed=deployed)
-        spent, counted = desk.account.spent, [desk.account.participations(client) for client in range(3)]
+        spent, counted = desk.account.spent, [desk.account.participations(client) for client in range(2)]
 
-    assert (tmp_path / "alone" / "model.npz").read_bytes() == (tmp_path / "together" / "model.npz").read_bytes()
-    assert (spent, counted) == (2, [2, 2, 2])
+    assert (tmp_path / "together" / "model.npz").read_bytes() == alone
+    assert (spent, counted) == (2, [2, 2])
     assert verify(tmp_path / "state" / HELPER_LEDGER).charged == [1, 2]
 
 
@@ -205,14 +208,14 @@ def test_a_ballot_holds_for_one_run() -> None:
     assert one is not None and two is not None and one.digest() != two.digest()
 
 
-def test_a_trial_of_processes_equals_the_simulation(tmp_path: Path) -> None:
+def test_a_trial_of_processes_equals_the_simulation(alone: bytes, tmp_path: Path) -> None:
     told = tables(clients=2, aggregation={"secure": "ballot"}, privacy=PRIVATE)
     with trial(parse(told), 2, tmp_path / "ours", simulated=True, kind="amqtt") as made:
         assert made.helper is not None
         where = {"keys": made.keys, "broker": made.broker.url, "helper": made.helper.address}
         serve(made.experiment, tmp_path / "ours", **where, simulated=True, min_nodes=2, check=made.check)
 
-    assert (tmp_path / "ours" / "model.npz").read_bytes() == simulated(told, tmp_path / "theirs")
+    assert (tmp_path / "ours" / "model.npz").read_bytes() == alone
 
 
 def test_a_helper_that_is_killed_and_comes_back_counts_on_with_the_same_account(tmp_path: Path) -> None:

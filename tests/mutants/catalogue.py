@@ -9,6 +9,7 @@ from __future__ import annotations
 from tests.mutants import (
     audit,
     ballots,
+    count,
     defences,
     deployed,
     devices,
@@ -37,6 +38,7 @@ __all__ = ["MUTANTS"]
 MUTANTS = (
     *audit.MUTANTS,
     *ballots.MUTANTS,
+    *count.MUTANTS,
     *defences.MUTANTS,
     *deployed.MUTANTS,
     *devices.MUTANTS,

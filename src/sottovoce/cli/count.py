@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from sottovoce.cli.options import Changes, ExperimentFile, Quiet
-from sottovoce.cli.output import messages, note
+from sottovoce.cli.options import AsJson, Changes, ExperimentFile, Quiet
+from sottovoce.cli.output import messages, note, put_json
 
 __all__ = ["EXAMPLE", "count"]
 
@@ -29,16 +29,17 @@ def count(
     simulate: Annotated[
         bool, typer.Option("--simulate-randomness", help="Take all secrets from the seed: for tests on one machine.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Count secret ballots with the training server, as the second of two aggregators (docs/ballots.md)."""
     from sottovoce.deployment.count import count as answer
     from sottovoce.experiment.config import load
 
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # stop as by Ctrl-C
     try:
         with messages(note, quiet=quiet):
             experiment = load(file, [*(changes or ()), "engine.name=mqtt"])
-            answer(
+            run, rounds = answer(
                 experiment,
                 keys,
                 listen,
@@ -46,7 +47,9 @@ def count(
                 simulated=simulate,
                 ready=lambda place: None if quiet else note(f"listening at {place}"),
             )
-    except KeyboardInterrupt:
-        note("stopped; the account is on disk")
     finally:
         signal.signal(signal.SIGTERM, before)
+    if as_json:
+        put_json({"run": run or None, "rounds": rounds})
+    elif not quiet:
+        note(f"stopped; {rounds} rounds are charged in the account")

@@ -174,8 +174,11 @@ def count(
     *,
     simulated: bool = False,
     ready: Callable[[Place], None] = lambda place: None,
-) -> None:
-    """Answer the training server of the roster until this process is told to stop; `ready` hears where it listens."""
+) -> tuple[str, int]:
+    """Answer the training server of the roster until Ctrl-C; `ready` hears where it listens.
+
+    Returns the run that the account is of, in hex, and the rounds that it was charged.
+    """
     place = Place.parse(listen)
     if simulated and not place.loopback:
         raise InputError(
@@ -191,7 +194,9 @@ def count(
             raise InputError(f"--listen {place} cannot be listened to: {error.strerror}") from None
         with listener:
             ready(Place(place.host, listener.getsockname()[1]))
-            _answer_all(desk, listener, context, leader)
+            with suppress(KeyboardInterrupt):
+                _answer_all(desk, listener, context, leader)
+            return desk.run, desk.account.spent
 
 
 def _answer_all(desk: Desk, listener: socket.socket, context: ssl.SSLContext, leader: str) -> None:

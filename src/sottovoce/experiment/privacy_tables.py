@@ -168,8 +168,8 @@ class AggregationTable(Table):
     helper: str | None = Field(
         None,
         description='For secure = "ballot" between machines: where the helper listens, such as "notary.example:8900" '
-        "(`sottovoce count`). Only `sottovoce serve` reads it, and it does not change the result. Not set: `serve` refuses "
-        "ballots; `run` starts a helper of its own.",
+        "(`sottovoce count`). Only `sottovoce serve` reads it, and it does not change the result. Not set: `serve` "
+        "refuses ballots; `run` starts a helper of its own.",
     )
     weighting: Literal["auto", "records", "equal"] = Field(
         "auto",

@@ -30,6 +30,7 @@ from tests.mutants import (
     secagg,
     threats,
     tuning,
+    ways,
     wire,
 )
 
@@ -59,5 +60,6 @@ MUTANTS = (
     *secagg.MUTANTS,
     *threats.MUTANTS,
     *tuning.MUTANTS,
+    *ways.MUTANTS,
     *wire.MUTANTS,
 )

@@ -26,8 +26,11 @@ def sections(told: dict[str, Any]) -> list[Section]:
     return plan_sections(told)
 
 
-def test_a_plan_is_told_in_five_groups(sections: list[Section]) -> None:
-    assert [section.title for section in sections] == ["The run", "Privacy", "Bytes", "Time and energy", "Robustness"]
+def test_a_plan_is_told_in_six_groups_and_one_without_privacy_in_five(sections: list[Section]) -> None:
+    titles = ["The run", "Privacy", "Bytes", "Time and energy", "Robustness"]
+
+    assert [section.title for section in sections] == [*titles, "Three ways to sum"]
+    assert [section.title for section in plan_sections(plan(small()))] == titles
 
 
 def test_every_adversary_has_its_epsilon(told: dict[str, Any], sections: list[Section]) -> None:
@@ -49,6 +52,22 @@ def test_every_phase_and_every_device_has_a_row(told: dict[str, Any], sections: 
     assert [row[0] for row in devices.rows] == [f"{device['name']} ({device['year']})" for device in told["devices"]]
 
 
+def test_the_ways_are_compared_once_and_a_refused_one_says_why(sections: list[Section]) -> None:
+    ways = sections[5]
+    clients, session, ballots = ways.grids[0].rows
+
+    assert (clients[0], session[0], ballots[0]) == ("noise by clients", "session keys", "ballots")
+    assert ballots[-1] == "1" and session[-3:] == ("—", "—", "—")
+    assert any("needs every client in every round" in remark for remark in ways.remarks)
+    assert not any("ballots" in row[0] or "session" in row[0] for row in sections[2].grids[0].rows)
+
+
+def test_without_privacy_the_phases_say_what_session_keys_would_cost() -> None:
+    rows = plan_sections(plan(small()))[2].grids[0].rows
+
+    assert [row[0].split(" (")[0] for row in rows[-2:]] == ["with session keys", "with ballots"]
+
+
 def test_joules_come_with_their_range_and_its_meaning(sections: list[Section]) -> None:
     energy = sections[3]
 
@@ -62,4 +81,4 @@ def test_the_page_is_one_file_for_light_and_dark_that_needs_no_network(sections:
 
     assert "prefers-color-scheme: dark" in page and "<script" not in page
     assert not re.search(r"(src|href)=|https?://|@import|url\(", page)
-    assert page.count("<h2>") == 5
+    assert page.count("<h2>") == 6

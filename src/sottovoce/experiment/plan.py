@@ -26,6 +26,7 @@ from sottovoce.experiment.ready import Ready, make_ready, make_unmeasured, start
 from sottovoce.experiment.real_costs import real_cost
 from sottovoce.experiment.shapes import gather_shapes
 from sottovoce.experiment.signal import predicted_signal
+from sottovoce.experiment.ways import three_ways
 from sottovoce.federation.ballots.coding import Ballots
 from sottovoce.federation.ballots.counting import counting
 from sottovoce.federation.coding import Terms
@@ -94,6 +95,7 @@ def _told(experiment: Experiment, known: _Known) -> dict[str, Any]:
         "paper_cost_up_bytes_all_rounds": paper_up,
         "paper_cost_down_bytes_all_rounds": paper_down,
         **real_cost(ready),
+        "ways": three_ways(ready, load),
         "secure": experiment.secure,
         "ballot": ready.coding.form if isinstance(ready.coding, Ballots) else None,
         "private": privacy is not None,

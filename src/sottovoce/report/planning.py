@@ -54,8 +54,10 @@ class Section:
 
 
 def plan_sections(plan: Record) -> list[Section]:
-    """Return a plan as groups: the run, privacy, bytes, time and energy, robustness."""
-    return [_run(plan), _privacy(plan), _bytes(plan), _energy(plan), _robustness(plan)]
+    """Return a plan as groups: the run, privacy, bytes, time and energy, robustness, and of a private run its ways."""
+    ways = plan["ways"]
+    compared = [] if ways is None else [_compared(plan)]
+    return [_run(plan), _privacy(plan), _bytes(plan), _energy(plan), _robustness(plan), *compared]
 
 
 def plan_tables(plan: Record) -> list[RenderableType]:
@@ -141,16 +143,14 @@ def _bytes(plan: Record) -> Section:
         rows = [(name, human_bytes(sizes["up"]), human_bytes(sizes["down"])) for name, sizes in plan["phases"].items()]
         total = (plan["real_bytes_up_per_client_round"], plan["real_bytes_down_per_client_round"])
         rows.append(("all phases", *map(human_bytes, total)))
-        session = plan["if_session_keys"]
-        rows.append(
-            (f"with session keys ({session['needs']})", human_bytes(session["up"]), human_bytes(session["down"]))
-        )
-    ballots = plan["if_ballots"]
-    rows.append((f"with ballots ({ballots['needs']})", human_bytes(ballots["up"]), human_bytes(ballots["down"])))
+    for name, key in (("session keys", "if_session_keys"), ("ballots", "if_ballots")):
+        if plan["ways"] is None and plan[key] is not None:  # else a table of its own compares them
+            cost = plan[key]
+            rows.append((f"with {name} ({cost['needs']})", human_bytes(cost["up"]), human_bytes(cost["down"])))
     remarks = [f"real masks cannot be had: {plan['real_refused']}"] if plan["real_refused"] else []
     remarks += [f"estimated, up to 3 % off: {', '.join(plan['estimated'])}"] if plan["estimated"] else []
     grid = Grid("With real secure aggregation, a client and round", ("phase", "up", "down"), tuple(rows))
-    return Section("Bytes", tuple(facts), (grid,), tuple(remarks))
+    return Section("Bytes", tuple(facts), (grid,) if rows else (), tuple(remarks))
 
 
 def _energy(plan: Record) -> Section:
@@ -228,6 +228,42 @@ def _robustness(plan: Record) -> Section:
             ("... the energy guard still lets pass", f"{short(plan['guard_radius'])} clip norms"),
         ]
     return Section("Robustness", tuple(facts))
+
+
+def _compared(plan: Record) -> Section:
+    head = ("way", "phases", "up", "down", "J phone-lte", "J sensor-nbiot", "ε others", "ε server", "A")
+    facts = (
+        ("bytes and joules", "of a client and round"),
+        ("noise in all of them", f"{decimal(plan['noise_multiplier'])} clip norms"),
+    )
+    remarks = [f"{way['way']} trusts {way['trust']}" for way in plan["ways"]]
+    remarks += [f"{way['way']} is not for this file: {way['refused']}" for way in plan["ways"] if way["refused"]]
+    once = [f"{human_bytes(way['bytes_once_per_client'])} for {way['way']}" for way in plan["ways"] if _enrols(way)]
+    remarks += [f"once a client, to enrol: {', '.join(once)}"] if once else []
+    remarks.append(
+        "A: how many honest clients one client can pass for though every message is checked; unchecked, it is more"
+    )
+    grid = Grid("", head, tuple(_way(way) for way in plan["ways"]))
+    return Section("Three ways to sum", facts, (grid,), tuple(remarks))
+
+
+def _way(way: Record) -> tuple[str, ...]:
+    joules = [way["joules_per_client"][name] for name in ("phone-lte", "sensor-nbiot")]
+    there = way["refused"] is None
+    return (
+        way["way"],
+        count(way["phases"]),
+        human_bytes(way["bytes_up_per_client_round"]),
+        human_bytes(way["bytes_down_per_client_round"]),
+        *(ABSENT if spent is None else short(spent["default"]) for spent in joules),
+        epsilon(way["epsilon"]) if there else ABSENT,
+        ("no bound" if way["epsilon_server"] is None else epsilon(way["epsilon_server"])) if there else ABSENT,
+        short(way["votes"]) if there else ABSENT,
+    )
+
+
+def _enrols(way: Record) -> bool:
+    return way["bytes_once_per_client"] is not None
 
 
 def _moved(plan: Record) -> str:

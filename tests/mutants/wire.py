@@ -153,7 +153,7 @@ MUTANTS = (
     of(
         "node-never-stops",
         "a node without budget trains on",
-        ("deployment/node.py", "if came.phase == CHARGED and not self._book.affords(came.round):", "if False:"),
+        ("deployment/node.py", "if charged and not self._book.affords(came.round):", "if False:"),
         tests=NODE,
     ),
     of(

@@ -80,7 +80,7 @@ class Board:
             "up": ABSENT if private else human_bytes(told.bytes_up),
             "down": ABSENT if private else human_bytes(told.bytes_down),
             "accuracy": decimal(told.accuracy),
-            "epsilon": ABSENT if self._epsilon is None else f"{self._epsilon:.3g}",
+            "epsilon of outsiders": ABSENT if self._epsilon is None else f"{self._epsilon:.3g}",
             "left": ABSENT if told.left is None else human_seconds(told.left),
         }
         for title in columns:

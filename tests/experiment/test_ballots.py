@@ -43,6 +43,7 @@ def test_both_accounts_are_charged_for_every_round(tmp_path: Path) -> None:
     assert [row.count("charge") for row in kinds] == [6, 6]
     assert kinds[1][1:3] == ["ballots", "charge"]
     assert summary["ballot"] == "rotated" and summary["bytes_up_per_client_round"] == 226
+    assert summary["votes"] == 1
 
 
 def test_little_noise_lets_a_model_learn_by_votes(tmp_path: Path) -> None:

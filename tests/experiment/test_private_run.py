@@ -116,6 +116,7 @@ def test_a_private_twin_spends_what_was_planned(played: Runner, scheme: str) -> 
     assert 1 < summary["bits_per_coordinate"] < 32
     assert summary["note"] == summary["privacy"]["note"] == "simulated: not private"
     assert not summary["budget_spent"]
+    assert summary["votes"] > 1
     assert not summary["stopped_early"]
     assert summary == read_summary(done.path)
 

@@ -69,6 +69,14 @@ def test_the_page_holds_table_figures_explanation_and_configs(make_run: Maker) -
     assert f"sottovoce run {runs[0].path}/config.toml --out {runs[0].path}-again" in words
 
 
+def test_the_page_says_for_how_many_honest_clients_one_counts_where_a_run_knows(make_run: Maker) -> None:
+    runs = [make_run("masks", private=True, summary={"votes": 11.24}), make_run("older", private=True)]
+    words = [" ".join(" ".join(Elements(page(*read_runs(chosen))).words).split()) for chosen in (runs, runs[1:])]
+
+    assert "one client counts for A honest ones" in words[0] and "honest ones (A)" in words[0]
+    assert "counts for A" not in words[1] and "honest ones (A)" not in words[1]
+
+
 @pytest.mark.parametrize(("metric", "title"), [("accuracy", "Accuracy"), ("balanced_accuracy", "Balanced accuracy")])
 def test_titles_axes_and_highlights_name_the_metric_that_chose_the_best_round(
     make_run: Maker, metric: str, title: str

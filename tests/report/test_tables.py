@@ -65,6 +65,18 @@ def test_what_a_private_run_does_not_know_is_a_dash_and_not_infinite(make_run: M
     assert row["epsilon_server"] == "—"
 
 
+def test_for_how_many_honest_clients_one_counts_stands_beside_epsilon(make_run: Maker) -> None:
+    told = _facts(make_run("ballots", private=True, summary={"votes": 1.0}), make_run("masks", private=True))
+    ballots, masks = rows(told)
+    keys = list(ballots)
+
+    assert (ballots["votes"], masks["votes"]) == ("1", "—")
+    assert keys[keys.index("votes") - 3 :][:3] == ["epsilon", "epsilon_server", "delta"]
+    assert "one client counts for A honest ones" in " ".join(_drawn(*table(told, 300), width=300).split())
+    assert "one client counts for: honest ones (A)" in _drawn(card(told[0]))
+    assert "votes" not in rows(_facts(make_run("open")))[0]
+
+
 def test_an_unfinished_run_is_marked(make_run: Maker) -> None:
     (row,) = rows(_facts(make_run(rounds=50, done=9, finished=False)))
 

@@ -15,6 +15,7 @@ from sottovoce.federation.ballots.coding import Ballots
 from sottovoce.federation.coding import FloatGrid
 from sottovoce.federation.costs import Costs
 from sottovoce.federation.evaluation import evaluations
+from sottovoce.federation.guard import influence
 
 __all__ = ["selecting_metric", "summarise"]
 
@@ -78,6 +79,7 @@ def summarise(parts: Parts, ready: Ready, records: list[Record], costs: Costs, *
         described = plan.describe()
         summary["privacy"] = described
         summary["note"] = described["note"]
+        summary["votes"] = influence(plan)["votes"]
         summary["budget_spent"] = len(records) == plan.rounds < experiment.experiment.rounds
     if isinstance(ready.coding, FloatGrid):
         summary["quantisation_step"] = ready.coding.step

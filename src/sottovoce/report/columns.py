@@ -114,11 +114,17 @@ def _joules(record: Record) -> str:
     return count(told) if number is None else two_digits(number)
 
 
+def _votes(record: Record) -> str:
+    number = finite(record.get("votes"))
+    return ABSENT if number is None else f"{number:.2g}" if number < 100 else two_digits(number)
+
+
 _ACCURACY, _BALANCED, _AUROC, _EPSILON = "accuracy", "balanced accuracy", "AUROC", "epsilon against"
 _EACH, _TOTAL, _PAPER = "bytes per client and round", "bytes in total", "papers' formula, per client"
 SECURE, _EXPANSION = "secure_overhead_up_bytes_per_client_round", "secure_expansion"
 _SUCCESS, _CLASS, _AT_LEAST = "attack success", "accuracy on the attacked class", "epsilon audited, at least, against"
-RESULTS: Final = ("", _ACCURACY, _BALANCED, _AUROC, _SUCCESS, _CLASS, _EPSILON, _AT_LEAST)
+_COUNTS = "one client counts for"
+RESULTS: Final = ("", _ACCURACY, _BALANCED, _AUROC, _SUCCESS, _CLASS, _EPSILON, _COUNTS, _AT_LEAST)
 
 RUN: Final = Column("label", "", "run", "run", lambda r: str(r.get("label") or r.get("name") or ABSENT), number=False)
 _COLUMNS: Final = (
@@ -141,6 +147,7 @@ _COLUMNS: Final = (
     Column("epsilon", _EPSILON, "outsiders", "ε others", _epsilon("epsilon")),
     Column("epsilon_server", _EPSILON, ADVERSARIES["epsilon_server"], "ε server", _epsilon("epsilon_server")),
     Column("delta", _EPSILON, "at delta", "δ", lambda r: count(r.get("delta")), optional=True),
+    Column("votes", _COUNTS, "honest ones (A)", "A", _votes, optional=True),
     Column("epsilon_lower", _AT_LEAST, "outsiders", "≥ others", _audited("epsilon_lower"), optional=True),
     Column("epsilon_server_lower", _AT_LEAST, "the server", "≥ server", _audited("epsilon_server_lower"), True),
     Column("bytes_up_per_client_round", _EACH, "up", "up / round", _bytes("bytes_up_per_client_round")),

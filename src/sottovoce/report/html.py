@@ -82,6 +82,7 @@ def page(runs: Sequence[Run], damaged: Sequence[Facts] = (), *, watching: str | 
         audit=audit,
         device=device_section(told),
         any_attack=any(record.get("attack") for record in told),
+        any_votes=any(record.get("votes") is not None for record in told),
         any_diverged=any(map(diverged, told)),
         broken=DIVERGED,
         legend=legend(runs),

@@ -34,6 +34,10 @@ _ATTACK_NOTE: Final = (
     "attack: and the share of malicious clients; success: attacked test records predicted as the attacker wants; "
     "class: accuracy on the attacked class, both in the best round; rejected: rounds that the guard refused"
 )
+_VOTES_NOTE: Final = (
+    "A: one client counts for A honest ones though every message is checked, because it may leave out its noise; with "
+    "ballots 1"
+)
 _AUDIT_NOTE: Final = "≥ others, ≥ server: epsilon that an audit measured; above ε it contradicts the proof"
 _DIVERGED_NOTE: Final = f"diverged: the final model only guesses, so a {DIVERGED} stands in place of its accuracy"
 
@@ -110,6 +114,7 @@ def table(records: Sequence[Record], width: int) -> list[Table]:
     results = [
         _RESULT_NOTE,
         *([_ATTACK_NOTE] if shown & {"attack", "rejected_rounds"} else []),
+        *([_VOTES_NOTE] if "votes" in shown else []),
         *([_AUDIT_NOTE] if shown & set(LOWER.values()) else []),
     ]
     if len(parts) == 1:

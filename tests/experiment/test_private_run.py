@@ -180,8 +180,10 @@ def test_public_clipping_takes_the_norm_of_records_that_nobody_owns(played: Runn
     assert 0.01 < done.summary["privacy"]["clip_norm"] < 10
 
 
-def test_a_client_that_is_not_finite_is_reported_and_its_round_aborted(tmp_path: Path, played: Runner) -> None:
-    """With threshold 1 everybody is needed: one client that fails aborts its rounds."""
+def test_a_client_that_is_not_finite_sends_noise_and_nothing_tells_it_from_the_others(
+    tmp_path: Path, played: Runner
+) -> None:
+    """With threshold 1 everybody is needed: a client that refused would abort its rounds, for all to see."""
     rng = np.random.default_rng(0)
     x = rng.random((200, 8), np.float32)
     x[17] = 3e38  # its owner diverges in the second step: inf - inf in its softmax
@@ -190,18 +192,12 @@ def test_a_client_that_is_not_finite_is_reported_and_its_round_aborted(tmp_path:
 
     own = {"data": {"source": str(tmp_path / "own.npz")}, "aggregation": {"threshold": 1}}
     done = played({**own, "privacy": PRIVACY})
-    aborted = [record for record in done.operator if "reason" in record]
-    released = [record for record in done.story if "aborted" not in record]
 
-    assert len(aborted) == done.summary["aborted_rounds"] > 0
-    assert len(released) > 0
-    for record in aborted:
-        assert "nothing was released" in record["reason"]
-        assert [("not finite" in reason) for reason in record["failures"].values()] == [True]
-    assert len({client for record in aborted for client in record["failures"]}) == 1
-    assert [record["round"] for record in done.story if "aborted" in record] == [record["round"] for record in aborted]
-    assert done.charges == [record["round"] for record in released]
-    assert done.summary["epsilon"] == max(record["epsilon"] for record in released) < 8
+    assert done.summary["aborted_rounds"] == 0
+    assert not any({"reason", "failures"} & record.keys() for record in done.operator)
+    assert done.charges == [record["round"] for record in done.story]
+    with np.load(done.path / "model.npz") as model:
+        assert all(np.isfinite(model[name]).all() for name in model.files)
 
 
 def test_a_run_whose_last_rounds_were_aborted_can_be_resumed(tmp_path: Path, played: Runner) -> None:

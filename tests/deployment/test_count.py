@@ -16,7 +16,7 @@ import pytest
 from sottovoce.core.errors import InputError, PrivacyError, RunError, SecAggError, SottovoceError
 from sottovoce.core.streams import Secrets, Seeds
 from sottovoce.deployment.count import Desk, count
-from sottovoce.deployment.frames import Place
+from sottovoce.deployment.frames import Place, receive
 from sottovoce.deployment.helper_keys import add_helper
 from sottovoce.deployment.helper_link import HelperLink, check_unused, greeting
 from sottovoce.deployment.identity import Identity
@@ -142,7 +142,7 @@ def test_the_helper_answers_the_server_of_its_roster_about_its_own_file_and_nobo
     again.run = b"2" * 16
     with pytest.raises(InputError, match="its account holds for that one"):
         again.begin(b"a set-up")
-    with pytest.raises(SecAggError, match="out of order"):
+    with pytest.raises(SecAggError, match="a connection begins with greet, begin and hello"):
         server._open()
         server.answer("roll", b"")
 
@@ -166,6 +166,15 @@ def played(fed: Path, tmp_path: Path, helper: str | None) -> object:
         raise AssertionError("nobody is to be called")
 
     return serve(ballots(), tmp_path / "run", keys=fed / "server", helper=helper, carrier=carrier)
+
+
+def test_a_frame_that_is_too_long_is_refused_by_its_head() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.settimeout(1.0)
+        ours.sendall(b"\0" + (1 << 40).to_bytes(8, "little"))
+        with pytest.raises(RunError, match="none has more than 9"):
+            receive(theirs, 9)
 
 
 @pytest.mark.parametrize("whose", ["server", "nodes/lyon"])

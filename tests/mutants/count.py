@@ -40,7 +40,7 @@ MUTANTS = (
         "count-frames-without-end",
         "one frame fills the helper's memory",
         ("deployment/frames.py", "if size > most:", "if size < 0:"),
-        tests=ANSWERS,
+        tests=f"{COUNT}::test_a_frame_that_is_too_long_is_refused_by_its_head",
     ),
     of(
         "count-old-transfers",

@@ -190,8 +190,8 @@ class Experiment(Table):
             raise PrivacyError(f"{scheme.name} has no private twin; choose another scheme or remove [privacy]")
         if self.secure == "none":
             raise PrivacyError(
-                'a private run needs [aggregation] secure = "real", or "ideal" in a simulation: a single client\'s share '
-                "of the noise does not protect it from a server that sees single messages"
+                'a private run needs [aggregation] secure = "real", or "ideal" in a simulation: a single client\'s '
+                "share of the noise does not protect it from a server that sees single messages"
             )
         if self.privacy.vote_noise_multiplier is not None:
             self._check_vote(scheme)

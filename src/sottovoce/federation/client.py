@@ -7,9 +7,11 @@ which can be pickled between two phases. `host` plays many clients in one proces
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -280,4 +282,15 @@ class Client:
 
 def _finite(values: Any) -> Any:
     """Return values, or zeros in place of all of them if one is not finite."""
-    return values if bool(np.isfinite(values).all()) else np.zeros_like(values)
+    if bool(np.isfinite(values).all()):
+        return values
+    _tell_divergence()
+    return np.zeros_like(values)
+
+
+@cache
+def _tell_divergence() -> None:
+    """Say once a process, to whoever runs it and to nobody else, that training diverged."""
+    logging.getLogger(__name__).warning(
+        "training diverged on a client, which sends noise around zero; if that is usual, lower client_lr"
+    )

@@ -1,4 +1,4 @@
-"""The helper as a process of its own, asked through a pipe: `python -m sottovoce.federation.ballots.process`.
+"""The helper as a process of its own, asked through a pipe: `python -m sottovoce.federation.ballots.child`.
 
 It ends when its pipe does. Killed at any moment it leaves an account that says at least the truth.
 """
@@ -20,7 +20,7 @@ from sottovoce.federation.ballots.account import HelperAccount
 from sottovoce.federation.ballots.coding import Ballots
 from sottovoce.secagg.ballots import BallotTerms, Helper
 
-__all__ = ["HelperProcess", "HelperSetup", "main", "serve"]
+__all__ = ["HelperProcess", "HelperSetup", "serve"]
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class HelperProcess:
 
     def _start(self) -> None:
         ours, theirs = Pipe()
-        command = [sys.executable, "-m", "sottovoce.federation.ballots.process", str(theirs.fileno())]
+        command = [sys.executable, "-m", "sottovoce.federation.ballots.child", str(theirs.fileno())]
         path = os.pathsep.join(part for part in sys.path if part)
         environment = {**os.environ, "PYTHONPATH": path}
         self.process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), env=environment)
@@ -109,12 +109,3 @@ def serve(connection: Connection) -> None:
                 connection.send(answer)
             except (BrokenPipeError, ConnectionResetError):
                 return
-
-
-def main() -> None:
-    """Serve the pipe whose descriptor is the first argument."""
-    serve(Connection(int(sys.argv[1])))
-
-
-if __name__ == "__main__":
-    main()

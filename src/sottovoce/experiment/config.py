@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -41,6 +40,7 @@ from sottovoce.experiment.tables import (
     ThreatTable,
 )
 from sottovoce.experiment.threat_table import check_threat
+from sottovoce.experiment.toml_text import to_toml
 from sottovoce.models.fronts import check_front
 from sottovoce.schemes import Scheme, make
 
@@ -307,26 +307,6 @@ def parse(tables: Mapping[str, Any], where: str = "experiment") -> Experiment:
         return Experiment.model_validate(tables)
     except ValidationError as error:
         raise ConfigError(f"{where}: {sentence(error, TABLES)}") from None
-
-
-def to_toml(tables: Mapping[str, Any]) -> str:
-    """Write tables of plain values as TOML."""
-    lines: list[str] = []
-    for name, table in tables.items():
-        lines.append(f"[{name}]")
-        lines.extend(f"{_key(key)} = {_value(value)}" for key, value in table.items())
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(key)} = {_value(inner)}" for key, inner in value.items()) + "}"
-    return json.dumps(value)  # JSON's strings, numbers, booleans and lists are TOML's
-
-
-def _key(key: str) -> str:
-    return key if key.replace("_", "").replace("-", "").isalnum() else json.dumps(key)
 
 
 def _apply(tables: dict[str, Any], change: str) -> None:

@@ -53,7 +53,7 @@ def test_wrong_keys_a_taken_folder_and_an_experiment_for_simulations_are_refused
         assert done.code == 2
         return done.err
 
-    assert "holds the keys of node 0" in refused("--keys", str(fed / "nodes" / "lyon"))
+    assert "holds the keys of node-0" in refused("--keys", str(fed / "nodes" / "lyon"))
     assert "is no folder with keys" in refused("--keys", str(fed / "nowhere"))
     attack = ("--set", "threat.attack=random-update", "--set", "threat.fraction=0.5")
     assert "[threat] cannot be played in a deployed run" in refused(*attack, "--keys", str(fed / "server"))
@@ -62,3 +62,11 @@ def test_wrong_keys_a_taken_folder_and_an_experiment_for_simulations_are_refused
     (app / "mine").touch()
     assert "is already there and was not changed" in refused("--keys", str(fed / "server"))
     assert [file.name for file in app.iterdir()] == ["mine"]
+
+
+def test_run_refuses_a_fleet_and_says_what_plays_it(shell: Shell, here: Path) -> None:
+    done = shell("run", "small.toml", "--set", "engine.name=flower", "--set", "engine.workers=0")
+
+    assert done.code == 2
+    assert 'name = "flower" is played by nodes, which sottovoce run has none of; use sottovoce flower' in done.err
+    assert not (here / "runs").exists()

@@ -10,13 +10,15 @@ from sottovoce.core.errors import InputError
 from sottovoce.experiment.table import Table
 from sottovoce.federation.mqtt.carrier import Address
 
-__all__ = ["EngineTable"]
+__all__ = ["NETWORKS", "EngineTable"]
 
-_NETWORKS: Final = ("mqtt", "flower")  # engines whose clients are other machines
+NETWORKS: Final = {"mqtt": "serve", "flower": "flower"}
+"""Engines whose clients are other machines, and the command that plays them."""
+
 _OF: Final[dict[str, tuple[str, ...]]] = {  # keys that only some engines read
     "address": ("ray",),
     "broker": ("mqtt",),
-    **dict.fromkeys(("phase_timeout", "train_timeout", "min_nodes", "max_aborts"), _NETWORKS),
+    **dict.fromkeys(("phase_timeout", "train_timeout", "min_nodes", "max_aborts"), tuple(NETWORKS)),
 }
 
 

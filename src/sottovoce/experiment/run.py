@@ -16,6 +16,7 @@ from sottovoce.core.vectors import Vector
 from sottovoce.experiment.client_accuracy import client_accuracy, clients_note
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.deployed import Deployed
+from sottovoce.experiment.engine_table import NETWORKS
 from sottovoce.experiment.environment import describe_environment
 from sottovoce.experiment.folder import RunFolder
 from sottovoce.experiment.fronts import front_numbers
@@ -90,10 +91,11 @@ def run(
     told = Callbacks(callbacks, private=experiment.privacy is not None)
     if deployed is not None:
         return _run_deployed(experiment, path, deployed, observe, told)
-    if experiment.engine.name == "mqtt":
+    if (command := NETWORKS.get(experiment.engine.name)) is not None:
+        name = experiment.engine.name
         raise InputError(
-            '[engine] name = "mqtt" is played by nodes, which sottovoce run has none of; use sottovoce serve, or --set '
-            "engine.name=local without the keys of mqtt to simulate it"
+            f'[engine] name = "{name}" is played by nodes, which sottovoce run has none of; use sottovoce {command}, '
+            f"or --set engine.name=local without the keys of {name} to simulate it"
         )
     if resume and (path / "config.toml").exists():
         with RunFolder.reopen(path, experiment, given.names) as folder:

@@ -78,7 +78,7 @@ def test_keys_of_the_wrong_party_are_refused(shell: Shell, fed: Path) -> None:
     node = shell("join", NOWHERE, "--run", "six.toml", "--keys", str(fed / "server"), "--data", "mine.npz")
 
     assert (server.code, node.code) == (2, 2)
-    assert "holds the keys of node 1" in server.err
+    assert "holds the keys of node-1" in server.err
     assert "these are the keys of the training server" in node.err
 
 

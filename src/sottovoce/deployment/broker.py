@@ -35,7 +35,7 @@ _FAREWELL: Final = 5.0  # seconds to stop before it is killed
 
 def mosquitto() -> str | None:
     """Return where Mosquitto is; Debian keeps it where only root looks."""
-    return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin:/opt/homebrew/sbin")
+    return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
 
 
 @final

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,17 +16,14 @@ from sottovoce.deployment.member import facts_of, largest_message, make_member
 from sottovoce.deployment.serve import serve
 from sottovoce.deployment.trial import trial
 from sottovoce.experiment.config import Experiment, parse
-from sottovoce.experiment.deployed import Deployed, gather_without_records
+from sottovoce.experiment.deployed import gather_without_records
 from sottovoce.experiment.parts import gather
-from sottovoce.experiment.run import run
 from sottovoce.federation.client import setup_message
-from sottovoce.federation.secure import Registry
 from sottovoce.models import Shard
 from sottovoce.models.fronted import Fronted
 from tests.deployment.test_trial import simulated, tables
-from tests.deployment.wired import identity_of, parts_of, records_of, roster_of, wired
+from tests.deployment.wired import alone_and_together, identity_of, parts_of, records_of, roster_of
 from tests.experiment.machines import PRIVATE
-from tests.experiment.played import model
 from tests.experiment.test_deployed_fronts import CASES, private
 
 CLIENTS = 4
@@ -37,13 +33,10 @@ SCATTERING = private(CASES["scattering"])
 @pytest.mark.parametrize("name", ["measured by nodes", "gabor, head"])
 def test_nodes_behind_a_broker_train_what_a_simulation_trains(name: str, tmp_path: Path) -> None:
     experiment = private(CASES[name])
-    run(experiment, tmp_path / "alone")
-    with wired(experiment) as held:
-        keys = Registry(Seeds(1), CLIENTS)
-        deployed = Deployed(Seeds(1), keys, lambda parts, run_id: nullcontext(held.engine), simulated=True)
-        run(experiment, tmp_path / "together", deployed=deployed)
 
-    assert np.array_equal(model(tmp_path / "alone"), model(tmp_path / "together"))
+    alone, together = alone_and_together(experiment, tmp_path)
+
+    assert np.array_equal(alone, together)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -9,7 +9,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -24,16 +24,29 @@ from sottovoce.deployment.member import facts_of, largest_message, make_member
 from sottovoce.deployment.node import Member, Node, Over
 from sottovoce.deployment.roster import Entry, Roster
 from sottovoce.experiment.config import Experiment
-from sottovoce.experiment.deployed import gather_without_records
+from sottovoce.experiment.deployed import Deployed, gather_without_records
 from sottovoce.experiment.parts import Parts, gather
+from sottovoce.experiment.run import run
 from sottovoce.federation.mqtt.carrier import Listener
 from sottovoce.federation.mqtt.engine import MqttEngine, Place
 from sottovoce.federation.mqtt.envelope import topic_from, topic_to
 from sottovoce.federation.secure import Registry
 from sottovoce.models import Shard
 from sottovoce.secagg import verifying_key
+from tests.experiment.played import model
 
-__all__ = ["Loop", "Wired", "identity_of", "member_of", "parts_of", "roster_of", "server_key", "signing_key", "wired"]
+__all__ = [
+    "Loop",
+    "Wired",
+    "alone_and_together",
+    "identity_of",
+    "member_of",
+    "parts_of",
+    "roster_of",
+    "server_key",
+    "signing_key",
+    "wired",
+]
 
 Meddle = Callable[[str, bytes], list[tuple[str, bytes]]]
 RUN = bytes(range(16))
@@ -235,3 +248,14 @@ def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
     while not holds():
         assert time.monotonic() < limit, "it never came"
         time.sleep(0.01)
+
+
+def alone_and_together(experiment: Experiment, folder: Path) -> tuple[Any, Any]:
+    """Return the final model of a simulation, and that of nodes behind a broker with the same seed."""
+    run(experiment, folder / "alone")
+    with wired(experiment) as held:
+        keys = Registry(Seeds(experiment.experiment.seed), experiment.data.clients)
+        owners = Seeds(experiment.experiment.seed)
+        deployed = Deployed(owners, keys, lambda parts, run_id: nullcontext(held.engine), simulated=True)
+        run(experiment, folder / "together", deployed=deployed)
+    return model(folder / "alone"), model(folder / "together")

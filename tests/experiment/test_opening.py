@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +9,11 @@ import numpy as np
 import pytest
 
 from sottovoce.core.errors import PrivacyError, RunError
-from sottovoce.core.streams import Seeds
-from sottovoce.experiment.deployed import Deployed
 from sottovoce.experiment.folder import read_operator, read_rounds
 from sottovoce.experiment.run import run
 from sottovoce.federation.engine import Request
-from sottovoce.federation.secure import Registry
 from sottovoce.privacy import Ledger
-from tests.deployment.wired import wired
+from tests.deployment.wired import alone_and_together
 from tests.experiment.machines import federation
 from tests.experiment.played import Tables, ledger, merged, model
 from tests.experiment.test_deployed_fronts import SCATTERING, private
@@ -69,13 +65,10 @@ def test_a_warm_start_without_privacy_is_equal_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["vote", "warm start"])
 def test_nodes_behind_a_broker_answer_round_0_and_go_on(name: str, tmp_path: Path) -> None:
     experiment = private(CASES[name])
-    run(experiment, tmp_path / "alone")
-    with wired(experiment) as held:
-        keys = Registry(Seeds(1), CLIENTS)
-        deployed = Deployed(Seeds(1), keys, lambda parts, run_id: nullcontext(held.engine), simulated=True)
-        run(experiment, tmp_path / "together", deployed=deployed)
 
-    assert np.array_equal(model(tmp_path / "alone"), model(tmp_path / "together"))
+    alone, together = alone_and_together(experiment, tmp_path)
+
+    assert np.array_equal(alone, together)
 
 
 @pytest.mark.parametrize("name", ["vote", "warm start"])

@@ -53,7 +53,7 @@ def test_the_list_and_a_figure(tiny: Path, capsys: pytest.CaptureFixture[str]) -
 
     code, out, _ = answer(capsys, "--list", "--out", str(tiny))
     assert code == 0
-    assert "1 of 1" in out and "0 of 4" not in out and "1 of 4" in out
+    assert "1 of 1" in out and "0 of 5" not in out and "1 of 5" in out
     entries = json.loads(answer(capsys, "--list", "--json", "--out", str(tiny))[1])
     assert [entry["name"] for entry in entries][:4] == ["1.1", "1.2", "1.3", "3"], "then those of other studies"
 

@@ -167,7 +167,7 @@ def _theirs(line: Mapping[str, Any]) -> str:
     printed = finite(line["printed"])
     if printed is not None:
         return f"{printed:.10g}"
-    return _FAILED if 'printed "-"' in (line["note"] or "") else "?"
+    return line.get("sign") or "?"
 
 
 def _texts(line: Mapping[str, Any]) -> list[str]:

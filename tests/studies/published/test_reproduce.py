@@ -64,6 +64,20 @@ def test_a_table_has_theirs_ours_the_difference_and_the_reasons(tiny: Path, shar
     assert (folders["FL-STD"] / "model-best.npz").exists()
 
 
+def test_a_row_that_the_papers_do_not_have_is_measured_and_not_compared(tiny: Path, shared: Path) -> None:
+    document = reproduce("1.1", rows=["FL-SIGN-DP by ballots", "FL-STD"], out=shared)
+    accuracy = cells(document)["FL-SIGN-DP by ballots", "accuracy"]
+    folder = next(Path(run["folder"]) for run in document["runs"] if run["row"] == "FL-SIGN-DP by ballots")
+    summary = read_summary(folder)
+    assert summary is not None
+
+    assert (accuracy["printed"], accuracy["sign"], accuracy["difference"]) == (None, "new", None)
+    assert accuracy["ours"] == summary["accuracy_best"]
+    assert "the papers do not have" in accuracy["note"]
+    assert document["ordering"]["pairs"] == 0
+    assert summary["votes"] == 1
+
+
 def test_a_cell_that_the_accountant_refuses_says_so_and_the_others_are_run(tiny: Path, shared: Path) -> None:
     document = reproduce("1.1", rows=["FL-STD-DP refused", "FL-SIGN"], out=shared)
     found = cells(document)
@@ -115,7 +129,7 @@ def test_seeds_give_the_mean_and_the_spread(tiny: Path, shared: Path) -> None:
 
 def test_the_list_tells_what_was_run_and_how_long_it_took(tiny: Path) -> None:
     assert [(entry["name"], entry["small"]["run"], entry["small"]["cells"]) for entry in listing(tiny)] == [
-        ("1.1", 0, 4),
+        ("1.1", 0, 5),
         ("1.2", 0, 1),
         ("1.3", 0, 2),
     ]
@@ -124,10 +138,10 @@ def test_the_list_tells_what_was_run_and_how_long_it_took(tiny: Path) -> None:
 
     assert entries["1.2"]["small"]["seconds"] > 0
     assert entries["1.1"]["small"] == {
-        "cells": 4,
+        "cells": 5,
         "run": 1,
         "seconds": None,
-        "expected_seconds": pytest.approx(4 * entries["1.2"]["small"]["seconds"]),
+        "expected_seconds": pytest.approx(5 * entries["1.2"]["small"]["seconds"]),
     }
     assert entries["1.1"]["full"]["run"] == 0
     assert entries["1.1"]["full"]["expected_seconds"] is None

@@ -26,6 +26,7 @@ std.scheme.name = "fl-std"
 sign.scheme = { name = "fl-sign", server_lr = 0.02 }
 dp.privacy = { noise_multiplier = 2.0, delta = 1e-2, clip_norm = 0.5 }
 greedy.privacy.delta = 0.5
+ballots = { aggregation.secure = "ideal-ballot", privacy = { noise_multiplier = 2.0, delta = 1e-2 } }
 """
 
 ONE = """\
@@ -55,6 +56,11 @@ printed = { accuracy = "-", round = 3, epsilon = 1 }
 name = "FL-STD-DP refused"
 uses = ["std", "dp", "greedy"]
 printed = { accuracy = 0.5, epsilon = 1 }
+
+[[rows]]
+name = "FL-SIGN-DP by ballots"
+uses = ["sign", "ballots"]
+printed = { accuracy = "new" }
 """
 
 TWO = """\

@@ -12,7 +12,7 @@ from sottovoce.core.errors import SottovoceError
 from sottovoce.experiment.folder import Record
 from sottovoce.privacy import calculate
 from sottovoce.studies.published.cells import Outcome
-from sottovoce.studies.published.table import FAILED, METRICS, UNREADABLE, Published, Row, ScaleName
+from sottovoce.studies.published.table import FAILED, METRICS, NEW, UNREADABLE, Published, Row, ScaleName
 
 __all__ = ["compare", "ordering"]
 
@@ -46,6 +46,7 @@ def _line(
         "row": row.name,
         "column": column,
         "printed": theirs,
+        "sign": printed if isinstance(printed, str) else None,
         "ours": ours,
         "difference": ours - theirs if ours is not None and theirs is not None and comparable else None,
         "spread": stdev(known) if len(known) > 1 else None,
@@ -140,6 +141,8 @@ def _notes(
         told.append(f"{kind}: {refused[0].reason}")
     if printed == UNREADABLE:
         told.append("unreadable in the text at hand")
+    if printed == NEW:
+        told.append("a row of ours, which the papers do not have")
     if printed == FAILED:
         told.append(f'printed "-": does not converge{"; nor does ours" if line["diverged"] else ""}')
     elif line["diverged"] and column in METRICS:

@@ -18,6 +18,7 @@ __all__ = [
     "COLUMNS",
     "FAILED",
     "METRICS",
+    "NEW",
     "SCALES",
     "UNREADABLE",
     "Published",
@@ -41,6 +42,7 @@ METRICS: Final = ("accuracy", "balanced_accuracy", "auroc", "class_accuracy", "a
 COLUMNS: Final = (*METRICS, "round", "cost_down", "cost_up", "epsilon")
 FAILED: Final = "-"  # printed where a run does not converge
 UNREADABLE: Final = "?"  # ours, where the text at hand has lost the cell
+NEW: Final = "new"  # ours, where the papers have no such row
 
 _FOLDER: Final = files("sottovoce.studies.published")
 
@@ -65,7 +67,7 @@ class Row(_Strict):
 
     name: str
     uses: tuple[str, ...]
-    printed: dict[str, float | Literal["-", "?"]]
+    printed: dict[str, float | Literal["-", "?", "new"]]
     set: Tables = {}
     small: Tables = {}
     setup: Scale | None = None  # None: that of the table

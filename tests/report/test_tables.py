@@ -165,6 +165,15 @@ def test_what_a_reader_must_not_miss_is_said_once_with_whose_it_is(make_run: Mak
     assert notes(records[2:]) == []
 
 
+def test_epsilon_of_ballots_is_said_to_hold_against_either_aggregator_and_not_against_both(make_run: Maker) -> None:
+    counted = make_run("counted", name="counted", private=True, summary={"ballot": "rotated"})
+    summed = make_run("summed", name="summed", private=True)
+
+    told = [names for note, names in notes(_facts(counted, summed)) if "either aggregator, not against both" in note]
+
+    assert told == ["counted"]
+
+
 def test_the_best_round_stands_beside_the_metric_that_chose_it(make_run: Maker) -> None:
     told = {"balanced_accuracy_best": 0.61, "balanced_accuracy_final": 0.6}
     older = make_run("older", name="older", summary=told)

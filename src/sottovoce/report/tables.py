@@ -86,6 +86,8 @@ def _doubts(record: Record) -> list[str]:
     ledger = record.get("ledger") or {}
     if ledger.get("problem"):
         found.append(f"the ledger does not prove epsilon: {ledger['problem']}")
+    if record.get("ballot"):
+        found.append("ballots: epsilon against the server holds against either aggregator, not against both together")
     if record.get("bytes_expected"):
         found.append("bytes are expected values, not measured ones, which would tell how many clients were drawn")
     if record.get("cohorts_told"):

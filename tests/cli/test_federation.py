@@ -56,7 +56,7 @@ def test_a_server_needs_keys_or_a_trial(shell: Shell, fed: Path) -> None:
     assert (nothing.code, both.code, fewer.code) == (2, 2, 2)
     assert "give --keys FOLDER, or --local N" in nothing.err
     assert "remove --keys" in both.err
-    assert "--local must be [data] clients = 3, got 2" in fewer.err
+    assert "--local must be the number of clients, 3, got 2; give --local 3, or --set data.clients=2" in fewer.err
     assert not Path("runs").exists()
 
 

@@ -19,7 +19,7 @@ import pytest
 from sottovoce.data import load as load_data
 from sottovoce.deployment.broker import mosquitto
 from sottovoce.deployment.serve import serve
-from sottovoce.deployment.trial import Trial, trial
+from sottovoce.deployment.trial import Trial, own_folder, trial
 from sottovoce.experiment.config import parse, to_toml
 from sottovoce.experiment.run import run
 from sottovoce.federation.around import Around
@@ -180,6 +180,22 @@ def test_a_server_that_ends_leaves_no_process_behind(how: signal.Signals, tmp_pa
         assert not list(tmp_path.glob(".run.trial-*"))
     if how == signal.SIGTERM or sys.platform.startswith("linux"):
         assert not any(_alive(child) for child in started)
+
+
+def test_what_a_killed_server_left_is_removed_and_what_is_in_use_is_not(tmp_path: Path) -> None:
+    left = tmp_path / ".run.trial-left"
+    (left / "fed").mkdir(parents=True)
+    other = tmp_path / ".other.trial-left"
+    other.mkdir()
+
+    with own_folder(tmp_path / "run") as first:
+        (first / "key").write_text("secret")
+        assert not left.exists()
+        with own_folder(tmp_path / "run") as second:
+            assert (first / "key").exists() and second != first
+            assert second.stat().st_mode & 0o777 == 0o700
+
+    assert sorted(tmp_path.iterdir()) == [other]
 
 
 @needs_mosquitto

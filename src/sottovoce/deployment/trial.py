@@ -6,6 +6,8 @@ end.
 
 from __future__ import annotations
 
+import fcntl
+import glob
 import os
 import shutil
 import subprocess
@@ -13,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -32,7 +34,7 @@ from sottovoce.experiment.config import Experiment, parse, to_toml
 from sottovoce.experiment.deployed import check_deployable
 from sottovoce.experiment.parts import Parts, gather
 
-__all__ = ["Trial", "deal", "deployable", "environment", "trial"]
+__all__ = ["Trial", "deal", "deployable", "environment", "own_folder", "trial"]
 
 _FAREWELL: Final = 10.0  # seconds that nodes have to leave after the run
 
@@ -105,13 +107,14 @@ def trial(
 ) -> Iterator[Trial]:
     """Start broker and nodes; `beside` is the run folder, next to which keys and records are while the trial lasts."""
     if nodes != experiment.data.clients:
-        raise InputError(f"--local must be [data] clients = {experiment.data.clients}, got {nodes}")
+        raise InputError(
+            f"--local must be the number of clients, {experiment.data.clients}, got {nodes}; give --local "
+            f"{experiment.data.clients}, or --set data.clients={nodes}"
+        )
     check_deployable(experiment)
     dealt = gather(experiment)
     experiment = deployable(experiment, dealt)
-    beside.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{beside.name}.trial-", dir=beside.parent))  # mode 0700
-    try:
+    with own_folder(beside) as folder:
         fed = folder / "fed"
         init_federation(fed)
         add_nodes(fed, [f"node{number}" for number in range(nodes)])
@@ -136,8 +139,40 @@ def trial(
                 raise
             finally:
                 made.stop()
+
+
+@contextmanager
+def own_folder(beside: Path) -> Iterator[Path]:
+    """Make a hidden folder next to the run folder, locked while it is in use, and remove it at the end.
+
+    A server that was killed could not remove its own: what nobody holds any more is removed first, because keys and
+    records of a trial are in it.
+    """
+    beside.parent.mkdir(parents=True, exist_ok=True)
+    mark = f".{beside.name}.trial-"
+    with _locked(beside.parent, fcntl.LOCK_EX):  # nobody looks for leftovers between our making a folder and locking it
+        for left in beside.parent.glob(f"{glob.escape(mark)}*"):
+            with suppress(BlockingIOError), _locked(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                shutil.rmtree(left, ignore_errors=True)
+        folder = Path(tempfile.mkdtemp(prefix=mark, dir=beside.parent))  # mode 0700
+        held = ExitStack()
+        held.enter_context(_locked(folder, fcntl.LOCK_EX))
+    with held:
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path, how: int) -> Iterator[None]:
+    """Hold a lock on a folder, which the system gives back when this process ends, however it ends."""
+    place = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(place, how)
+        yield
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        os.close(place)
 
 
 def deployable(experiment: Experiment, dealt: Parts) -> Experiment:

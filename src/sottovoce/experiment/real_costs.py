@@ -20,7 +20,7 @@ from sottovoce.secagg.sizes import Outline, Sizes, announcement_size, enrolment_
 
 __all__ = ["BALLOT_EXTRA", "ballot_bytes", "outline_of", "real_cost"]
 
-BALLOT_EXTRA: Final = 144  # bytes of a ballot beside its bits: sealed seed, hash and signature
+BALLOT_EXTRA: Final = 144  # bytes of a ballot beside its bits: blind, sealed seed and signature
 
 
 def real_cost(ready: Ready) -> dict[str, Any]:

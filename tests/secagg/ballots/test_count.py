@@ -61,7 +61,8 @@ def _wrong(stage: Stage) -> dict[str, bytes]:
         "of another model": stage.message(1, 3, votes, downlink=bytes(32)),
         "of another key": stage.message(1, 3, votes, signing_key=key("nobody")),
         "with a flipped vote": bytes([good[0] ^ 1]) + good[1:],
-        "with another seal": good[:6] + bytes([good[6] ^ 1]) + good[7:],
+        "with another blind": good[:6] + bytes([good[6] ^ 1]) + good[7:],
+        "with another seal": good[:22] + bytes([good[22] ^ 1]) + good[23:],
         "with bits after the last": bytes(good[:5]) + bytes([good[5] | 0x80]) + good[6:],
     }
 
@@ -104,7 +105,7 @@ def test_a_leader_that_sends_an_envelope_twice_or_again_does_not_double_a_vote()
         if kind != "roll":
             return stage.answer(kind, payload)
         roll.append(payload)
-        return stage.answer(kind, payload + payload[40:224])  # the first client's entry once more
+        return stage.answer(kind, payload + payload[40:208])  # the first client's entry once more
 
     stage.leader._answer = twice
     assert stage.leader.agree() == [0, 1, 2]

@@ -5,7 +5,6 @@ The attacker of these tests has a registered key: it may sign whatever it likes.
 
 from __future__ import annotations
 
-import hashlib
 import os
 
 import numpy as np
@@ -14,23 +13,24 @@ from tests.secagg.ballots.stage import DOWNLINK, Stage
 
 from sottovoce.core.errors import SottovoceError
 from sottovoce.secagg.ballots import message as messages
-from sottovoce.secagg.ballots.message import SEAL
-from sottovoce.secagg.primitives import sign
+from sottovoce.secagg.ballots.message import BLIND, SEAL
+from sottovoce.secagg.primitives import SIGNATURE, sign
 
 ATTACKER = 2
 
 
 def signed(stage: Stage, round_: int, masked: bytes, ephemeral: bytes, sealed: bytes) -> bytes:
-    """Return any three parts of a message, with a signature that holds."""
-    context = stage.terms.context(round_, ATTACKER, DOWNLINK)
-    text = messages._signed(context, hashlib.sha256(masked).digest(), ephemeral, sealed)
-    return masked + ephemeral + sealed + sign(stage.signing(ATTACKER), text)
+    """Return any three parts of a message, with a blind of zeros and a signature that holds."""
+    context, blind = stage.terms.context(round_, ATTACKER, DOWNLINK), bytes(BLIND)
+    text = messages._signed(context, messages.commit(masked, blind), ephemeral, sealed)
+    return masked + blind + ephemeral + sealed + sign(stage.signing(ATTACKER), text)
 
 
 def attack(stage: Stage, round_: int, rng: np.random.Generator, old: list[bytes], honest: list[bytes]) -> bytes:
     """Return some bytes: random, mutated, replayed, spliced, or signed nonsense."""
     own = stage.message(round_, ATTACKER, stage.votes(int(rng.integers(1 << 30))))
     size = len(own) - SEAL
+    parts = own[size + BLIND : size + BLIND + 32], own[size + BLIND + 32 : -SIGNATURE]
     kind = int(rng.integers(9))
     if kind == 0:
         return rng.bytes(int(rng.integers(0, 2 * len(own))))
@@ -52,9 +52,9 @@ def attack(stage: Stage, round_: int, rng: np.random.Generator, old: list[bytes]
     if kind == 6:  # any masked ballot under an honest seal of its own is a ballot: one that it does not know
         masked = bytearray(rng.bytes(size))
         masked[-1] &= 0xFF >> -stage.terms.length % 8
-        return signed(stage, round_, bytes(masked), own[size : size + 32], own[size + 32 : size + 80])
+        return signed(stage, round_, bytes(masked), *parts)
     if kind == 7:
-        return signed(stage, round_, own[:size], rng.bytes(32), rng.bytes(48))
+        return signed(stage, round_, own[:size], rng.bytes(32), rng.bytes(len(parts[1])))
     return own
 
 

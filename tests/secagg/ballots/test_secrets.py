@@ -6,11 +6,12 @@ trials a blind one is right 30 times; 48 or more have a probability below 2e-6, 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 
 import numpy as np
 import pytest
-from tests.secagg.ballots.stage import Stage, key
+from tests.secagg.ballots.stage import DOWNLINK, Stage, key
 
 from sottovoce.secagg import KeyedEntropy
 from sottovoce.secagg.ballots import message as messages
@@ -60,19 +61,38 @@ def helpers_view(stage: Stage, vote: int) -> float:
     cast_and_count(stage, vote)
     sent = next(payload for kind, payload, _ in stage.wire if kind == "transfer")[8:]
     columns = np.frombuffer(sent, np.uint8).reshape(128, -1)[:, 16 : 16 + 32]
-    context = stage.terms.context(1, 0, messages_downlink())
-    seed = KeyedEntropy(stage.entropy._key)(32)
-    pad = messages.pad_of(stage.terms, context, seed).take(32)
+    _, pad = helpers_opening(stage)
     return float(np.unpackbits(columns ^ pad).mean() - 0.5)
 
 
-def messages_downlink() -> bytes:
-    from tests.secagg.ballots.stage import DOWNLINK
+def helpers_guesses(stage: Stage, vote: int) -> float:
+    """The helper knows the pad, so it tries both ballots: does the envelope, or a hash in it, know one of them?"""
+    cast_and_count(stage, vote)
+    envelope, pad = helpers_opening(stage)
+    known = b"".join(envelope[1:])
+    sure = [
+        any(told in known for told in _tellings((np.full(32, 255 * bit, np.uint8) ^ pad).tobytes())) for bit in (0, 1)
+    ]
+    if sure[0] != sure[1]:
+        return 1.0 if sure[1] else -1.0
+    return float(np.unpackbits(np.frombuffer(known, np.uint8)).mean() - 0.5)
 
-    return DOWNLINK
+
+def _tellings(masked: bytes) -> list[bytes]:
+    """Return what would tell a masked ballot: the ballot, its hash, and a commitment whose blind everybody knows."""
+    return [masked, hashlib.sha256(masked).digest(), messages.commit(masked, b""), messages.commit(masked, bytes(16))]
 
 
-@pytest.mark.parametrize("view", [leaders_view, leaders_words, helpers_view])
+def helpers_opening(stage: Stage) -> tuple[messages.Envelope, np.ndarray]:
+    """Return the envelope of client 0 as the helper was sent it, and the pad, which its own key opens."""
+    roll = next(payload for kind, payload, _ in stage.wire if kind == "roll")[8 + 32 :]
+    envelope = messages.unpack_envelope(0, roll[8 : 8 + 32], roll[8 + 32 : 8 + 32 + messages.ENVELOPE])
+    context = stage.terms.context(1, 0, DOWNLINK)
+    seed = messages.open_seed(stage.terms, envelope, context, key("exchange"))
+    return envelope, messages.pad_of(stage.terms, context, seed).take(32)
+
+
+@pytest.mark.parametrize("view", [leaders_view, leaders_words, helpers_view, helpers_guesses])
 def test_a_distinguisher_is_at_chance(view: View) -> None:
     assert right(view) < LUCKY
 
@@ -101,6 +121,17 @@ def test_it_is_certain_for_the_helper_if_both_streams_are_one(monkeypatch: pytes
     monkeypatch.setattr("sottovoce.secagg.ot.extension.ExtensionSender._verify", lambda *_: None)
 
     assert right(helpers_view) == TRIALS
+
+
+@pytest.mark.parametrize("blind", ["left out", "known"])
+def test_it_is_certain_for_the_helper_if_a_bare_hash_of_the_masked_ballot_is_sent(
+    blind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The helper knows the pad: whoever tells it a hash of ballot xor pad tells it the ballot that it suspects."""
+    commit = messages.commit
+    monkeypatch.setattr(messages, "commit", lambda masked, _: commit(masked, b"" if blind == "left out" else bytes(16)))
+
+    assert right(helpers_guesses) == TRIALS
 
 
 def test_two_ballots_of_a_client_never_share_a_pad() -> None:

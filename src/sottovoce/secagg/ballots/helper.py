@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import SecAggError
 from sottovoce.secagg.ballots.chunks import Chunk, chunks_of, flat_bits, rows_needed
 from sottovoce.secagg.ballots.leader import NONCE_SIZE, hello_digest, session_of
-from sottovoce.secagg.ballots.message import SEAL, Envelope, Pad, open_seed, pad_of, unpack_envelope
+from sottovoce.secagg.ballots.message import ENVELOPE, Envelope, Pad, open_seed, pad_of, unpack_envelope
 from sottovoce.secagg.ballots.terms import HASH, BallotTerms, accepted_digest
 from sottovoce.secagg.ot.base import TRANSFERS, BaseReceiver
 from sottovoce.secagg.ot.extension import ExtensionSender, word_type
@@ -29,7 +29,7 @@ from sottovoce.secagg.primitives import SIGNATURE, Entropy, exchange_key, sign, 
 
 __all__ = ["Account", "Helper"]
 
-_ENTRY: Final = 8 + HASH + SEAL
+_ENTRY: Final = 8 + HASH + ENVELOPE
 _STEPS: Final = ("hello", "roll", "confirm", "transfer", "check", "open")
 
 Noise = Callable[[int], NDArray[np.int64]]
@@ -152,7 +152,7 @@ class Helper:
                 self._count.pads[client] = self._opened(envelope, round_, downlink)
             except SecAggError:
                 continue
-            self._count.accepted.append((client, envelope.hashed))
+            self._count.accepted.append((client, envelope.commitment))
         self._count.accepted.sort()
         self._expects = ("roll", "confirm")
         body = b"".join(client.to_bytes(8, "little") for client, _ in self._count.accepted)

@@ -85,7 +85,7 @@ class Leader:
         accepted = [int.from_bytes(body[place : place + 8], "little") for place in range(0, len(body), 8)]
         if len(body) % 8 or not set(accepted) <= set(ordered) or accepted != sorted(set(accepted)):
             raise SecAggError("the helper accepted ballots that it was not sent; the round is over")
-        pairs = [(client, self._envelopes[client].hashed) for client in accepted]
+        pairs = [(client, self._envelopes[client].commitment) for client in accepted]
         digest = accepted_digest(self.terms, self._round, pairs)
         if not verify(self.terms.helper_key, signature, digest):
             raise SecAggError("the helper's signature of the accepted ballots is wrong; the round is over")
@@ -170,5 +170,5 @@ def session_of(hello: bytes, nonce: bytes) -> bytes:
 
 
 def _entry(envelope: Envelope) -> bytes:
-    packed = envelope.client.to_bytes(8, "little") + envelope.hashed
+    packed = envelope.client.to_bytes(8, "little") + envelope.commitment
     return packed + envelope.ephemeral + envelope.sealed + envelope.signature

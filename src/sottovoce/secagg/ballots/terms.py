@@ -14,7 +14,7 @@ from sottovoce.secagg.primitives import KEY, usable
 __all__ = ["HASH", "BallotTerms", "accepted_digest"]
 
 HASH: Final = 32
-_VERSION: Final = b"sottovoce ballot 1"
+_VERSION: Final = b"sottovoce ballot 2"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +80,6 @@ class BallotTerms:
 
 
 def accepted_digest(terms: BallotTerms, round_: int, accepted: Iterable[tuple[int, bytes]]) -> bytes:
-    """Return what both aggregators sign: the clients that a round counts, and the hash of each masked ballot."""
-    listed = b"".join(client.to_bytes(8, "little") + hashed for client, hashed in accepted)
+    """Return what both aggregators sign: the clients that a round counts, and the commitment to each masked ballot."""
+    listed = b"".join(client.to_bytes(8, "little") + commitment for client, commitment in accepted)
     return hashlib.sha256(_VERSION + b" accepted" + terms.digest() + round_.to_bytes(8, "little") + listed).digest()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sottovoce.core.errors import PrivacyError
+from sottovoce.core.errors import PrivacyError, RunError
 from sottovoce.privacy.ledger import Ledger, verify
 from sottovoce.privacy.plan.plan import PrivacyPlan
 
@@ -208,6 +209,33 @@ def test_a_kill_at_any_step_never_loses_a_charge_that_was_acted_upon(
         book.charge(3)
     with ledger(path, deployment=deployment) as book:
         assert book.spent >= 3
+
+
+@pytest.mark.parametrize("deployment", [False, True])
+def test_a_full_disk_ends_a_ledger_in_one_sentence_and_leaves_a_chain_that_can_be_read(
+    tmp_path: Path, deployment: bool
+) -> None:
+    """A process that lived on and wrote after half a line would lock everybody out of the account for ever."""
+    path = tmp_path / "ledger.jsonl"
+    full = False
+
+    def step(name: str) -> None:
+        if full and name == "within the line":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with ledger(path, deployment=deployment, step=step) as book:
+        book.charge(1)
+        full = True
+        with pytest.raises(RunError, match="cannot be written: No space left on device"):
+            book.charge(2)
+        full = False
+        with pytest.raises(PrivacyError, match="could not be written before"):
+            book.charge(2)
+        assert book.spent == 1
+    with ledger(path, deployment=deployment) as book:
+        assert book.spent == 1 + deployment  # half a line may have been a charge
+        book.charge(2)
+    assert verify(path).problem is None
 
 
 def charge_for_ever(path: str, told: Any) -> None:

@@ -24,11 +24,11 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from sottovoce.core.errors import PrivacyError
+from sottovoce.core.errors import PrivacyError, RunError
 from sottovoce.core.files import sync_folder
 from sottovoce.privacy.plan.plan import PrivacyPlan
 
@@ -104,9 +104,7 @@ class Ledger:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -222,19 +220,25 @@ class Ledger:
         return not self._deployment and round_ in self._rounds
 
     def _append(self, fields: dict[str, Any]) -> None:
+        if self._file.closed:  # a line after half a line would break the chain for ever
+            raise PrivacyError(f"{self.path.name} could not be written before; start anew, so that it is read again")
         entry = {"index": self._index, **fields, "digest": self._digest, "previous": self._last}
         entry["hash"] = _hash(entry)
         line = (json.dumps(entry) + "\n").encode()
         self._step("before the write")
-        half = len(line) // 2
-        # Two writes, so that the tests can kill in between; a real kill can fall inside either.
-        self._file.write(line[:half])
-        self._file.flush()
-        self._step("within the line")
-        self._file.write(line[half:])
-        self._file.flush()
-        self._step("before the sync")
-        os.fsync(self._file.fileno())
+        try:
+            # Two writes, so that the tests can kill in between; a real kill can fall inside either.
+            self._file.write(line[: len(line) // 2])
+            self._file.flush()
+            self._step("within the line")
+            self._file.write(line[len(line) // 2 :])
+            self._file.flush()
+            self._step("before the sync")
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            with suppress(OSError):
+                self._file.close()
+            raise RunError(f"{self.path.name} cannot be written: {error.strerror}") from None
         self._step("after the sync")
         self._last = str(entry["hash"])
         self._index += 1

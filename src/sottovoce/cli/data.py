@@ -1,14 +1,15 @@
-"""`sottovoce data`: the data sets, where they are, and how to get them."""
+"""`sottovoce data`: the data sets, where they are, how to get them, and how to divide one among machines."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sottovoce.cli.options import AsJson
-from sottovoce.cli.output import put, put_json, put_tables
+from sottovoce.cli.options import AsJson, Changes, ExperimentFile
+from sottovoce.cli.output import messages, put, put_json, put_tables
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="List the data sets; fetch one, or say where they are looked for.",
+    help="List the data sets; fetch one, say where they are looked for, or divide one among machines.",
     epilog="Example: sottovoce data fetch fashion-mnist",
     invoke_without_command=True,
 )
@@ -86,6 +87,30 @@ def _path(
         )
     else:
         put_tables(grouped(told))
+
+
+@app.command("split", epilog="Example: sottovoce data split experiment.toml --parts 3 --out /data/parts")
+def _split(
+    context: typer.Context,
+    file: ExperimentFile,
+    parts: Annotated[int, typer.Option("--parts", metavar="N", min=1, help="Parts, one for each machine.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="A new folder to write them to.")],
+    changes: Changes = None,
+    as_json: AsJson = False,
+) -> None:
+    """Divide the records of an experiment into a folder for each machine of a Ray cluster."""
+    from sottovoce.experiment.config import load
+    from sottovoce.experiment.division import divide
+
+    with messages():
+        told = divide(load(file, changes or []), parts, out)
+    if as_json or context.obj:
+        put_json(told)
+        return
+    for part in told["parts"]:
+        clients, records, size = (part[key] for key in ("clients", "records", "bytes"))
+        put(f"{out / part['folder']}: {clients:,} clients, {records:,} records, {size:,} bytes\n")
+    put(f"{out / 'common'}: for the machine that leads the run\n")
 
 
 def _entry(described: dict[str, Any]) -> dict[str, Any]:

@@ -117,7 +117,9 @@ class Shards:
 class Virtual:
     """Partition that draws a client's records from the pool when asked, by the client's own stream; nothing is kept.
 
-    A client holds `each` different records; two clients may hold the same one.
+    A client holds `each` different records; two clients may hold the same one. Client k draws from pool k mod
+    `pools`, which has every `pools`-th record: clients of different pools share none, so that a machine needs only the
+    pools of its own clients.
 
     >>> Virtual(pool=60_000, clients=10**9, each=10, seed=1).records(10**9 - 1).shape
     (10,)
@@ -127,10 +129,12 @@ class Virtual:
     clients: int
     each: int
     seed: int
+    pools: int = 1
 
     def __post_init__(self) -> None:
         in_range("clients", self.clients, low=1)
-        in_range("records_per_client", self.each, low=1, high=self.pool)
+        in_range("pools", self.pools, low=1, high=self.pool)
+        in_range("records_per_client", self.each, low=1, high=self.pool // self.pools)
 
     @property
     def total(self) -> int:
@@ -155,8 +159,9 @@ class Virtual:
     def records(self, client: int) -> Records:
         """Draw one client's records; the same ones each time."""
         _check_client(client, self.clients)
-        rng = Streams(self.seed).get(Purpose.PARTITION, client)
-        return rng.choice(self.pool, self.each, replace=False, shuffle=False).astype(np.int64, copy=False)
+        rng, first = Streams(self.seed).get(Purpose.PARTITION, client), client % self.pools
+        there = -(-(self.pool - first) // self.pools)
+        return first + self.pools * rng.choice(there, self.each, replace=False, shuffle=False).astype(np.int64)
 
 
 def partition(
@@ -169,6 +174,7 @@ def partition(
     shards_per_client: int = 2,
     ids: NDArray[np.int64] | None = None,
     records_per_client: int | None = None,
+    pools: int = 1,
 ) -> Partition:
     """Deal the records with these labels to clients; the same seed deals the same way.
 
@@ -177,7 +183,7 @@ def partition(
     shards      records sorted by label, cut into pieces, `shards_per_client` pieces each
     by-id       whole owners (`ids`); several to a client if there are more owners than clients
     hospitals   equal shares, at least one record of class 1 each
-    virtual     drawn on demand, `records_per_client` each (10 by default), for any number of clients
+    virtual     drawn on demand, `records_per_client` each (10 by default), for any number of clients, from `pools`
 
     `records_per_client` cuts the shares of `iid` down to exactly that many.
     """
@@ -185,8 +191,8 @@ def partition(
     in_range("clients", clients, low=1)
     count = len(labels)
     if kind == "virtual":
-        each = min(PAPER_SIZE, count) if records_per_client is None else records_per_client
-        return Virtual(pool=count, clients=clients, each=each, seed=streams.seed)
+        each = min(PAPER_SIZE, max(1, count // pools)) if records_per_client is None else records_per_client
+        return Virtual(pool=count, clients=clients, each=each, seed=streams.seed, pools=pools)
     if records_per_client is not None and kind != "iid":
         raise InputError(f'records_per_client is for partition = "iid" or "virtual", not {kind!r}')
     if clients > count:

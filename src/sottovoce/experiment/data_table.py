@@ -78,6 +78,13 @@ class DataTable(Table):
         description='For partition = "iid" and "virtual": records that each client holds. Not set: all records are '
         'divided ("iid"), or 10 each ("virtual").',
     )
+    pools: int = Field(
+        1,
+        ge=1,
+        description='For partition = "virtual": pools into which the records are divided; client k draws from pool k '
+        "mod pools alone. 1: every client draws from all records. A multiple of the machines lets each hold only the "
+        "pools of its own clients (docs/ray.md).",
+    )
     augment: int = Field(
         1,
         ge=1,
@@ -121,8 +128,10 @@ class DataTable(Table):
 
 
 def check_data(experiment: Experiment) -> None:
-    """Raise if keys of records that only nodes hold contradict each other."""
+    """Raise if keys contradict each other."""
     table = experiment.data
+    if table.pools > 1 and table.partition != "virtual":
+        raise ValueError('[data] pools is for partition = "virtual"; set that, or remove pools')
     if (table.shape is None) != (table.classes is None):
         there, missing = ("classes", "shape") if table.shape is None else ("shape", "classes")
         raise ValueError(f"[data] {there} is given without {missing}; records of nodes need both")

@@ -111,7 +111,9 @@ def _mean_records(experiment: Experiment, dataset: Dataset) -> float:
         )
     if table.records_per_client is not None:
         return table.records_per_client
-    return min(PAPER_SIZE, dataset.records) if table.partition == "virtual" else dataset.records / table.clients
+    if table.partition == "virtual":
+        return min(PAPER_SIZE, max(1, dataset.records // table.pools))
+    return dataset.records / table.clients
 
 
 def _with_test_records(table: DataTable, dataset: Dataset) -> Dataset:

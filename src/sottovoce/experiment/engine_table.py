@@ -16,7 +16,7 @@ NETWORKS: Final = {"mqtt": "serve", "flower": "flower"}
 """Engines whose clients are other machines, and the command that plays them."""
 
 _OF: Final[dict[str, tuple[str, ...]]] = {  # keys that only some engines read
-    "address": ("ray",),
+    **dict.fromkeys(("address", "data"), ("ray",)),
     "broker": ("mqtt",),
     **dict.fromkeys(("phase_timeout", "train_timeout", "min_nodes", "max_aborts"), tuple(NETWORKS)),
 }
@@ -42,6 +42,13 @@ class EngineTable(Table):
         description='For name = "ray": "local" starts a cluster on this machine and never joins another, "auto" joins '
         'the one that runs on this machine, "host:port" joins that one. A sweep on a cluster that it joined runs '
         "several of its points at the same time.",
+    )
+    data: str | None = Field(
+        None,
+        description='For name = "ray": the folder in which each machine finds its part of the records, which '
+        '`sottovoce data split` made, such as "/data/parts"; ~ and $VARIABLES are each machine\'s own. The machine '
+        "that leads the run needs its folder `common` alone. Not set: that machine reads all records, and gives them "
+        "to the others.",
     )
     broker: str | None = Field(
         None,
@@ -86,6 +93,8 @@ class EngineTable(Table):
                 '[engine] address must be "local", "auto" or "host:port" with a port in [1024, 65535], got '
                 f'"{self.address}"'
             )
+        if self.data is not None and not self.data.startswith(("/", "~", "$")):
+            raise ValueError(f'[engine] data must be a path from /, ~ or a $VARIABLE on, got "{self.data}"')
         if self.broker is not None:
             try:
                 Address.parse(self.broker)

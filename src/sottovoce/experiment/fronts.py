@@ -19,6 +19,7 @@ from sottovoce.models.network import Shape
 
 __all__ = [
     "behind",
+    "check_projection",
     "describe_front",
     "front_numbers",
     "load_public",
@@ -178,15 +179,21 @@ def _partial(experiment: Experiment, net: Model, dataset: Dataset, seeds: Owners
     return Partial.start(net, layers, filling, rng)
 
 
-def _projection_source(experiment: Experiment, dataset: Dataset) -> Dataset:
-    """Return the public records that a projection is measured on."""
-    table = experiment.model.projection
-    source = table.source or LEAVES
-    if _is_clients(source, experiment) and experiment.privacy is not None and not experiment.privacy.unsafe_public:
+def check_projection(experiment: Experiment) -> None:
+    """Raise if the front of a private run would be fitted on the clients' own records."""
+    source, private = experiment.model.projection.source or LEAVES, experiment.privacy
+    if private is not None and not private.unsafe_public and _is_clients(source, experiment):
         raise PrivacyError(
             f"[model] projection.source = {source!r} is the clients' own data, which is not public: epsilon would not "
             f"cover it; name another data set or {LEAVES!r}, or set [privacy] unsafe_public = true"
         )
+
+
+def _projection_source(experiment: Experiment, dataset: Dataset) -> Dataset:
+    """Return the public records that a projection is measured on."""
+    check_projection(experiment)
+    table = experiment.model.projection
+    source = table.source or LEAVES
     public = load_public(source, experiment, dataset, table.samples, table.seed)
     if public.shape != dataset.shape:
         raise InputError(

@@ -27,6 +27,7 @@ from sottovoce.data import (
     mean_of_clients,
     partition,
 )
+from sottovoce.data.divided import Away
 from sottovoce.data.elsewhere import Elsewhere
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.defence import check_defended_cohort
@@ -43,7 +44,7 @@ from sottovoce.federation.worker import Blueprint
 from sottovoce.models import LocalTraining, Model, all_features
 from sottovoce.schemes import Scheme
 
-__all__ = ["Parts", "gather"]
+__all__ = ["Parts", "cuts_public", "gather", "needs_public"]
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,8 @@ class Parts:
         table, owners, labels = self.experiment.client, self.partition, self.dataset.y_train
         if isinstance(owners, Elsewhere):  # nobody knows more than the public mean
             return owners.mean_size
+        if isinstance(owners, Away):
+            return owners.trained
         if not table.held_out:
             return owners.mean_size if table.sampled is None else mean_balanced_size(owners, labels, table.sampled)
 
@@ -147,6 +150,8 @@ class Parts:
         """
         data = self.dataset
         pairs = {"train": (data.x_train, data.y_train), "test": (data.x_test, data.y_test)}
+        if isinstance(self.partition, Away):
+            del pairs["train"]  # every machine has its own
         pairs |= {name: (split.x_train, split.y_train) for name, split in self.splits.items()}
         arrays: dict[str, NDArray[Any]] = {}
         for name, (x, y) in pairs.items():
@@ -162,7 +167,12 @@ def gather(experiment: Experiment, given: Given = NOTHING, front: bytes | None =
     """Load the data and check that the parts fit; parts that are given take the place of those in the tables.
 
     `front` are the numbers of a front that was fitted before, as a run folder keeps them; None: they are yet to come.
+    Where `[engine] data` names a folder, no train record is read: the machines of the cluster have them.
     """
+    if experiment.engine.data is not None:
+        from sottovoce.experiment.division import gather_divided  # which comes back here for all the rest
+
+        return gather_divided(experiment, given, front)
     seeds = Seeds(experiment.experiment.seed)
     streams = seeds.world
     table = experiment.data
@@ -180,10 +190,7 @@ def gather(experiment: Experiment, given: Given = NOTHING, front: bytes | None =
     splits: dict[str, Dataset] = {}
     if table.held_out:
         dataset, splits["held_out"] = dataset.split(table.held_out, streams.get(Purpose.SPLIT, 0))
-    clipping = None if experiment.privacy is None else experiment.privacy.clipping
-    voted = experiment.privacy is not None and experiment.privacy.vote_noise_multiplier is not None
-    trusted = experiment.aggregation.defence == "fltrust"
-    if (scheme.needs_importance and not voted) or clipping == "public" or trusted:
+    if needs_public(experiment, scheme):
         own = (dataset, given.public) if given.public is not None else None
         dataset, splits["public"] = own or _public(experiment, dataset, streams)
     dataset = augmented(dataset, table.augment, streams.get(Purpose.SPLIT, 2))
@@ -202,6 +209,7 @@ def gather(experiment: Experiment, given: Given = NOTHING, front: bytes | None =
         concentration=table.concentration,
         shards_per_client=table.shards_per_client,
         records_per_client=table.records_per_client,
+        pools=table.pools,
         ids=dataset.ids,
     )
     cohort = Cohort(
@@ -220,6 +228,29 @@ def gather(experiment: Experiment, given: Given = NOTHING, front: bytes | None =
     scheme.bind(net.dim)  # refuses a ratio or a chunking that does not fit this model
     warm = experiment.make_warm()
     return Parts(experiment, dataset, splits, net, owners, cohort, scheme, seeds, threat, warm and warm.fit(net.layout))
+
+
+def needs_public(experiment: Experiment, scheme: Scheme) -> bool:
+    """Tell whether a run computes on public records."""
+    clipping = None if experiment.privacy is None else experiment.privacy.clipping
+    voted = experiment.privacy is not None and experiment.privacy.vote_noise_multiplier is not None
+    trusted = experiment.aggregation.defence == "fltrust"
+    return (scheme.needs_importance and not voted) or clipping == "public" or trusted
+
+
+def cuts_public(experiment: Experiment) -> bool:
+    """Tell whether public records are a slice of the clients' own; raise if the run is private and may not have it."""
+    table, private = experiment.scheme, experiment.privacy
+    if table.public is not None and table.public != experiment.data.source:
+        return False
+    if private is not None and not private.unsafe_public:
+        wanted = f"[scheme] name = {table.name!r}" if private.clipping != "public" else '"public" clipping'
+        raise PrivacyError(
+            f"{wanted} needs public data, and a slice of the clients' own records is not public: epsilon would not "
+            "cover it; name a data set in [scheme] public, let the clients vote ([privacy] vote_noise_multiplier), "
+            "or set [privacy] unsafe_public = true"
+        )
+    return True
 
 
 def _scheme(experiment: Experiment, given: Given) -> Scheme:
@@ -250,18 +281,9 @@ def _check_preprocessing(experiment: Experiment, dataset: Dataset) -> None:
 def _public(experiment: Experiment, dataset: Dataset, streams: Streams) -> tuple[Dataset, Dataset]:
     """Return the private data and the public slice; the slice is cut off unless another data set gives it."""
     table = experiment.scheme
-    if table.public is None or table.public == experiment.data.source:
-        if experiment.privacy is not None and not experiment.privacy.unsafe_public:
-            wanted = (
-                f"[scheme] name = {table.name!r}" if experiment.privacy.clipping != "public" else '"public" clipping'
-            )
-            raise PrivacyError(
-                f"{wanted} needs public data, and a slice of the clients' own records is not public: epsilon would not "
-                "cover it; name a data set in [scheme] public, let the clients vote ([privacy] vote_noise_multiplier), "
-                "or set [privacy] unsafe_public = true"
-            )
+    if cuts_public(experiment):
         return dataset.split(table.public_samples, streams.get(Purpose.SPLIT, 1))
-    public = load_public(table.public, experiment, dataset, table.public_samples + 1)
+    public = load_public(str(table.public), experiment, dataset, table.public_samples + 1)
     if public.shape != dataset.shape or public.classes > dataset.classes:
         raise InputError(
             f"[scheme] public = {table.public!r} has records of shape {public.shape} and {public.classes} classes, "

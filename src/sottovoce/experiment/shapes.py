@@ -26,6 +26,8 @@ def gather_shapes(experiment: Experiment) -> tuple[Parts, list[str]]:
     """
     if experiment.data.shape is not None:  # nobody but nodes has records
         return gather_without_records(experiment), []
+    if experiment.engine.data is not None:  # what is in common has all that matters
+        return gather(experiment), []
     estimated: list[str] = []
     known = outline(experiment.data.source, experiment.data.folder)
     matters = experiment.data.partition not in _DEALT or experiment.client.balanced or experiment.threat is not None

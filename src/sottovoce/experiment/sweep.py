@@ -85,7 +85,7 @@ def sweep(
         return run(point, folder / name, resume=True, observe=note)
 
     points, engine = layout(experiment), experiment.engine
-    if engine.name == "ray" and engine.address != "local":
+    if engine.name == "ray" and engine.address != "local" and engine.data is None:
         summaries = spread(points, engine, play)
     else:
         with keeping_features():

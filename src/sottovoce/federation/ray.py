@@ -1,5 +1,7 @@
 """Simulate on a Ray cluster: one actor a core around `Worker`, one thread each, records once in each machine's store.
 
+Train records that are divided among the machines (`data.divided`) are read where they lie, and travel nowhere.
+
 This file and `ray_session.py` are the only ones that import ray. Nothing is restarted behind the user's back: an actor
 that is lost has taken secrets with it, so the round cannot go on, and the run ends with one sentence and can be
 resumed.
@@ -10,15 +12,20 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 import ray
 from numpy.typing import NDArray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sottovoce.core.errors import InputError, RunError
+from sottovoce.data.divided import Away, Held
+from sottovoce.data.elsewhere import Elsewhere
 from sottovoce.federation.calls import Call, Outcome, perform, read_outcome
+from sottovoce.federation.holding import Holding, check_found, find_parts, place_workers
 from sottovoce.federation.machines import Place, machine_name
-from sottovoce.federation.ray_session import PLACED, Session, in_one_line
+from sottovoce.federation.ray_session import PLACED, Session, ask_machines, in_one_line
 from sottovoce.federation.shared import Arrays
 from sottovoce.federation.worker import Blueprint, Worker
 from sottovoce.federation.workers import Workers
@@ -35,30 +42,47 @@ class RayEngine(Workers):
     """An engine of actors on a Ray cluster."""
 
     def __init__(self, session: Session, blueprint: Blueprint, arrays: Arrays, workers: int | None = None) -> None:
-        count = workers or session.cpus
-        if count > session.cpus:
-            raise InputError(f"[engine] workers must be at most the {session.cpus} CPUs of the cluster, got {count}")
+        away = blueprint.partition if isinstance(blueprint.partition, Away) else None
+        homes = self._divide(session, away, workers or 0) if away is not None else [None] * (workers or session.cpus)
+        if len(homes) > session.cpus:
+            raise InputError(
+                f"[engine] workers must be at most the {session.cpus} CPUs of the cluster, got {len(homes)}"
+            )
         self._records = {split[2:]: len(array) for split, array in arrays.items() if split.startswith("x_")}
         self._session = session
         self._kept: list[bytes] = []
         self._pending: dict[int, Any] = {}
         self._actors: list[Any] = []
         self._places: list[Place] = []
+        if away is not None:  # what every worker is told has no numbers of anybody's records
+            blueprint = replace(blueprint, partition=Elsewhere(away.clients))
         try:
-            actor = ray.remote(SottovoceWorker).options(
-                num_cpus=1,
-                max_restarts=0,
-                max_task_retries=0,
-                scheduling_strategy="SPREAD",
-                runtime_env={"env_vars": session.environment},
-            )
-            self._actors = [actor.remote() for _ in range(count)]
+            actor = ray.remote(SottovoceWorker)
+            self._actors = [actor.options(**options(home, session.environment)).remote() for home in homes]
             self._places = self._wait_for_places()
             places = [self._keep(array) for array in arrays.values()]
-            self._everyone(("start", (self._shared(blueprint), list(arrays), *places)))
+            parts = None if away is None else (away.folder, away.parts)
+            self._everyone(("start", (self._shared(blueprint), parts, list(arrays), *places)))
         except BaseException:
             self.close()
             raise
+
+    def _divide(self, session: Session, away: Away, workers: int) -> list[str | None]:
+        """Find out which machine holds which parts; return the machine of each worker."""
+        nodes = {node["NodeID"]: node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1}
+        machines = {node: told["NodeManagerAddress"] for node, told in nodes.items()}
+        found = ask_machines(machines, session.environment, find_parts, away.folder)
+        named = {machine_name(machines[node], node): parts for node, parts in found.items()}
+        check_found(named, away.parts, away.folder)
+        held = {node: {part.number for part in parts} for node, parts in found.items()}
+        homes = place_workers(held, {node: int(told["Resources"]["CPU"]) for node, told in nodes.items()}, workers)
+        self._held = Holding(
+            tuple(
+                tuple(worker for worker, home in enumerate(homes) if part in held[home])
+                for part in range(len(away.parts))
+            )
+        )
+        return list(homes)
 
     @property
     def count(self) -> int:
@@ -162,6 +186,18 @@ class RayEngine(Workers):
         )
 
 
+def options(home: str | None, environment: dict[str, str]) -> dict[str, Any]:
+    """Return how an actor is made: on a machine, or on whichever has room; one that is lost is never made again."""
+    where = "SPREAD" if home is None else NodeAffinitySchedulingStrategy(home, soft=False)
+    return {
+        "num_cpus": 1,
+        "max_restarts": 0,
+        "max_task_retries": 0,
+        "scheduling_strategy": where,
+        "runtime_env": {"env_vars": environment},
+    }
+
+
 class SottovoceWorker:
     """A worker on a machine of the cluster; Ray makes it an actor, which makes one call at a time."""
 
@@ -171,9 +207,16 @@ class SottovoceWorker:
         """Return where it is."""
         return Place.here(machine_name(ray.util.get_node_ip_address(), ray.get_runtime_context().get_node_id()))
 
-    def start(self, blueprint: Blueprint, names: list[str], *arrays: NDArray[Any]) -> None:
-        """Make the worker, with records that stay where they are in the machine's store."""
-        self._worker = Worker(blueprint, dict(zip(names, arrays, strict=True)))
+    def start(
+        self,
+        blueprint: Blueprint,
+        parts: tuple[str, tuple[str, ...]] | None,
+        names: list[str],
+        *arrays: NDArray[Any],
+    ) -> None:
+        """Make the worker, with records that stay where they are: in the machine's store, or in its folder of parts."""
+        held = None if parts is None else Held.open(*parts)
+        self._worker = Worker(blueprint, dict(zip(names, arrays, strict=True)), held)
 
     def call(self, name: str, *arguments: Any) -> Outcome:
         """Make a call whose answer comes whole."""

@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from pathlib import Path
@@ -24,7 +24,7 @@ from sottovoce.federation.local import ONE_THREAD, cores
 from sottovoce.federation.machines import answers, differences, machine_name, reader_of_versions
 from sottovoce.federation.shared import let_go
 
-__all__ = ["PLACED", "ZERO", "Session", "in_one_line", "joined"]
+__all__ = ["PLACED", "ZERO", "Session", "ask_machines", "in_one_line", "joined"]
 
 LOCAL: Final = "local"
 PLACED: Final = 120.0  # seconds for a process to find a place on the cluster and start
@@ -196,23 +196,36 @@ def _init(**settings: Any) -> None:
 def _check_machines() -> None:
     """Raise if a machine of the cluster would compute with other code than this one."""
     machines = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
-    probe = ray.remote(reader_of_versions())
+    theirs = ask_machines(machines, {}, reader_of_versions())
+    named = {machine_name(machines[node], node): told for node, told in theirs.items()}
+    found = differences(reader_of_versions()(), named)
+    if found is not None:
+        raise RunError(f"every machine must compute the same bits: {found}; install the same versions on all")
+
+
+def ask_machines(
+    machines: Mapping[str, str], environment: Mapping[str, str], question: Callable[..., Any], *words: Any
+) -> dict[str, Any]:
+    """Call a function on each machine (node: address), beside its workers; return the answers by node."""
+    probe = ray.remote(question)
     asked = {
         probe.options(
-            num_cpus=0, max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)
-        ).remote(): machine_name(address, node)
-        for node, address in machines.items()
+            num_cpus=0,
+            max_retries=0,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+            runtime_env={"env_vars": dict(environment)} if environment else None,
+        ).remote(*words): node
+        for node in machines
     }
     ready, waiting = ray.wait(list(asked), num_returns=len(asked), timeout=PLACED)
     if waiting:
-        raise RunError(f"machine {asked[waiting[0]]} of the cluster did not answer within {PLACED:.0f} s")
+        node = asked[waiting[0]]
+        name = machine_name(machines[node], node)
+        raise RunError(f"machine {name} of the cluster did not answer within {PLACED:.0f} s")
     try:
-        theirs = {asked[one]: ray.get(one) for one in ready}
+        return {asked[one]: ray.get(one) for one in ready}
     except ray.exceptions.RayError as error:
-        raise RunError(f"a machine of the cluster did not tell its versions: {in_one_line(error)}") from None
-    found = differences(reader_of_versions()(), theirs)
-    if found is not None:
-        raise RunError(f"every machine must compute the same bits: {found}; install the same versions on all")
+        raise RunError(f"a machine of the cluster did not answer: {in_one_line(error)}") from None
 
 
 def in_one_line(error: BaseException) -> str:

@@ -14,6 +14,7 @@ from sottovoce.core.errors import RunError, SottovoceError
 from sottovoce.core.streams import Purpose, Seeds
 from sottovoce.core.vectors import Vector
 from sottovoce.data import Partition, balance
+from sottovoce.data.divided import Held
 from sottovoce.federation.behaviour import Behaviour
 from sottovoce.federation.client import Knowledge, read_setup
 from sottovoce.federation.engine import Enrolment
@@ -55,9 +56,10 @@ class Blueprint:
 class Worker:
     """The end of an engine that holds clients and data; every public method is a call of the engine."""
 
-    def __init__(self, blueprint: Blueprint, arrays: Arrays) -> None:
+    def __init__(self, blueprint: Blueprint, arrays: Arrays, held: Held | None = None) -> None:
         self._plan = blueprint
         self._arrays = arrays
+        self._held = held  # the parts of the train records that are on this machine; None: the arrays have all
         self._seeds = Seeds(blueprint.seed)
         self._trainer = self._trainer_for(blueprint.training)
         self._host: Host | None = None
@@ -212,16 +214,22 @@ class Worker:
 
     def _records(self, client: int, *, held_out: bool = False) -> Shard:
         """Return a client's own records: those to train with, or those that it keeps out."""
-        streams, records = self._seeds.client(client), self._plan.partition.records(client)
+        streams, (x, y, records) = self._seeds.client(client), self._own(client)
         if self._plan.balanced is not None:
-            labels = self._arrays["y_train"][records]
-            records = records[balance(labels, streams.get(Purpose.SETUP), self._plan.balanced)]
+            records = records[balance(y[records], streams.get(Purpose.SETUP), self._plan.balanced)]
         if self._plan.held_out:
             train, aside = split_places(len(records), self._plan.held_out, streams.get(Purpose.SPLIT))
             records = records[aside if held_out else train]
         if self._plan.growth is not None and not held_out:
             records = self._plan.growth.of(records, self._round)
-        return Shard(self._arrays["x_train"][records], self._arrays["y_train"][records])
+        return Shard(x[records], y[records])
+
+    def _own(self, client: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
+        """Return the train records that are here, their labels, and which of them are a client's."""
+        if self._held is None:
+            return self._arrays["x_train"], self._arrays["y_train"], self._plan.partition.records(client)
+        part = self._held.of_client(client)
+        return part.x, part.y, part.records(client)
 
     def _host_of(self, round_: int) -> Host:
         return self.host if round_ < EVALUATION or self._measuring is None else self._measuring

@@ -9,7 +9,7 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,6 +20,7 @@ from sottovoce.core.errors import SottovoceError
 from sottovoce.core.vectors import Vector
 from sottovoce.federation.calls import Call
 from sottovoce.federation.engine import Enrolment, Reply, Request
+from sottovoce.federation.holding import Holding
 from sottovoce.schemes.base import Scheme
 
 __all__ = ["Workers"]
@@ -34,6 +35,7 @@ class Workers(ABC):
     """An engine of workers that hold clients and data, and so an evaluator too; a subclass carries the calls."""
 
     _records: dict[str, int]  # how many each split has
+    _held: Holding | None = None  # which workers have whose records; None: all have everyone's
 
     @property
     @abstractmethod
@@ -107,11 +109,11 @@ class Workers(ABC):
 
         Every shard and every round seed is used: number i pairs shard and seed i, and the shorter list starts again.
         """
-        return self._norms("public_norms", scheme, params, shards, seeds)
+        return self._norms("public_norms", scheme, params, shards, seeds, Holding.of_all(self.count))
 
     def client_norms(self, scheme: Scheme, params: Vector, clients: list[int], seeds: list[int]) -> list[float]:
         """Return the norms of the messages that these clients would send; not private. Pairs as in `public_norms`."""
-        return self._norms("client_norms", scheme, params, clients, seeds)
+        return self._norms("client_norms", scheme, params, clients, seeds, self._holding)
 
     def public_message(
         self, scheme: Scheme, params: Vector, seed: int, records: NDArray[np.int64], round_: int
@@ -122,11 +124,11 @@ class Workers(ABC):
     def client_accuracies(self, params: Vector, clients: list[int], personal_steps: int = 0) -> list[float]:
         """Return each client's accuracy on what it kept out, of the model or of its personal one; not private."""
         model = self._shared(params)
-        parts = self._calls(
-            ("client_accuracies", (model, clients[start : start + _CHUNK], personal_steps))
-            for start in range(0, len(clients), _CHUNK)
-        )
-        return [accuracy for part in parts for accuracy in part]
+
+        def call(places: list[int]) -> Call:
+            return "client_accuracies", (model, [clients[place] for place in places], personal_steps)
+
+        return self._each(call, _CHUNK, clients, self._holding)
 
     def gradient(self, params: Vector, split: str, records: NDArray[np.int64]) -> Vector:
         """Return the gradient on some records of a split."""
@@ -140,16 +142,38 @@ class Workers(ABC):
     ) -> None:
         self.close()
 
-    def _norms(self, call: str, scheme: Scheme, params: Vector, owners: Sequence[Any], seeds: list[int]) -> list[float]:
-        numbers = range(max(len(owners), len(seeds)))
+    @property
+    def _holding(self) -> Holding:
+        """Return which workers may act for whom."""
+        return self._held or Holding.of_all(self.count)
+
+    def _norms(
+        self, name: str, scheme: Scheme, params: Vector, owners: Sequence[Any], seeds: list[int], held: Holding
+    ) -> list[float]:
+        count = max(len(owners), len(seeds))
+        paired = [owners[place % len(owners)] for place in range(count)]
         size = _CHUNK if len(seeds) == 1 else 1  # a set of its own for each: nothing to share
         told = (self._shared(scheme), self._shared(params))
-        parts = self._calls(
-            (call, (*told, seeds[start % len(seeds)], {n: owners[n % len(owners)] for n in some}))
-            for start in numbers[::size]
-            for some in [numbers[start : start + size]]
-        )
-        return [norm for part in parts for norm in part]
+
+        def call(places: list[int]) -> Call:
+            return name, (*told, seeds[places[0] % len(seeds)], {place: paired[place] for place in places})
+
+        return self._each(call, size, paired if held.parts > 1 else [0] * count, held)
+
+    def _each(self, call: Callable[[list[int]], Call], size: int, clients: Sequence[int], held: Holding) -> list[float]:
+        """Return a number for each place in a list of clients, by calls for `size` places where their records are."""
+        asked: list[list[int]] = []
+        queues: list[Queue] = [deque() for _ in range(held.parts)]
+        for part, queue in enumerate(queues):
+            places = [place for place, client in enumerate(clients) if client % held.parts == part]
+            for start in range(0, len(places), size):
+                some = places[start : start + size]
+                queue.append((len(asked), call(some)))
+                asked.append(some)
+        found: dict[int, float] = {}
+        for index, numbers in self._work(_of_workers(queues, held, self.count)):
+            found.update(zip(asked[index], numbers, strict=True))
+        return [found[place] for place in range(len(clients))]
 
     def _tell(self, request: Request) -> None:
         """Let each worker hear an opening once, on behalf of the asked clients that it may act for."""
@@ -161,12 +185,15 @@ class Workers(ABC):
             self._receive(worker)
 
     def _owned(self, request: Request, payloads: dict[int, bytes]) -> list[dict[int, bytes]]:
-        """Return whom each worker may act for: anyone, or the pinned clients whose secrets it keeps."""
-        if not request.pinned:
+        """Return whom each worker may act for: whose records it has, or the pinned clients whose secrets it keeps."""
+        held = self._holding
+        if not request.pinned and held.parts == 1:
             return [payloads] * self.count
         owned: list[dict[int, bytes]] = [{} for _ in range(self.count)]
         for client, payload in payloads.items():
-            owned[client % len(owned)][client] = payload
+            keepers = (held.keeper(client),) if request.pinned else held.workers[client % held.parts]
+            for worker in keepers:
+                owned[worker][client] = payload
         return owned
 
     def _chunks(self, requests: dict[int, bytes]) -> Iterator[dict[int, bytes]]:
@@ -177,11 +204,12 @@ class Workers(ABC):
 
     def _answers(self, request: Request, requests: dict[int, bytes]) -> Iterator[Any]:
         """Ask the clients; pinned ones live on one worker, from round to round."""
+        held = self._holding
         if not request.pinned:
-            queue = self._queue(request, requests)
-            queues = [queue] * self.count
+            parts = [{client: requests[client] for client in some} for some in held.by_part(requests)]
+            queues = _of_workers([self._queue(request, part) for part in parts], held, self.count)
         else:
-            queues = [self._queue(request, part) for part in self._owned(request, requests)]
+            queues = [[self._queue(request, part)] for part in self._owned(request, requests)]
         for _, answer in self._work(queues):
             yield answer
 
@@ -200,34 +228,42 @@ class Workers(ABC):
     def _calls(self, calls: Iterable[Call]) -> list[Any]:
         """Make each call on whichever worker is free; return the answers in the order of the calls."""
         queue: Queue = deque(enumerate(calls))
-        answers = dict(self._work([queue] * self.count))
+        answers = dict(self._work([[queue]] * self.count))
         return [answers[index] for index in sorted(answers)]
 
     def _vector(self, call: Call) -> Vector:
         """Make a call that gives a vector, and return it as the caller's own: what travelled may be read-only."""
         return np.array(self._calls([call])[0], np.float32)
 
-    def _work(self, queues: list[Queue]) -> Iterator[tuple[int, Any]]:
-        """Make each worker's calls, one at a time, and yield answers as they come, some in parts.
+    def _work(self, queues: list[list[Queue]]) -> Iterator[tuple[int, Any]]:
+        """Make the calls of each worker's queues, one at a time, and yield answers as they come, some in parts.
 
-        Workers may share a queue.
+        Workers may share queues; who has several takes from the longest.
         """
-        busy: dict[int, tuple[int, Queue]] = {}
+        busy: dict[int, int] = {}
 
-        def next_call(worker: int, queue: Queue) -> None:
+        def next_call(worker: int) -> None:
+            queue = max(queues[worker], key=len, default=None)
             if queue:
                 index, call = queue.popleft()
                 self._begin(worker, call)
-                busy[worker] = (index, queue)
+                busy[worker] = index
 
-        for worker, queue in enumerate(queues):
-            next_call(worker, queue)
+        for worker in range(len(queues)):
+            next_call(worker)
         while busy:
             ready = self._ready(list(busy))
             for worker in [worker for worker in busy if worker in ready]:
-                index, queue = busy[worker]
+                index = busy[worker]
                 last, answer = self._receive(worker)
                 if last:
                     del busy[worker]
-                    next_call(worker, queue)  # before the answer is looked at: nobody waits for us
+                    next_call(worker)  # before the answer is looked at: nobody waits for us
                 yield index, answer
+
+
+def _of_workers(queues: list[Queue], held: Holding, count: int) -> list[list[Queue]]:
+    """Return for each worker the queues of the parts that it holds."""
+    return [
+        [queue for queue, there in zip(queues, held.workers, strict=True) if worker in there] for worker in range(count)
+    ]

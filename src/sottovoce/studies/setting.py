@@ -90,6 +90,8 @@ def public_of(ready: Ready) -> Public:
 
 def _check(experiment: Experiment) -> None:
     """Raise for what the attacks do not know how to play against."""
+    if experiment.engine.data is not None:
+        raise InputError("inference attacks read records on this machine; remove [engine] data")
     scheme = experiment.make_scheme()
     if scheme.once or experiment.scheme.warm_start is not None:
         sender = scheme.name if scheme.once else "a warm start"

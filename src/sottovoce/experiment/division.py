@@ -1,0 +1,200 @@
+"""Divide the records of an experiment among the machines of a cluster, and gather the experiment without them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from sottovoce.core.errors import InputError
+from sottovoce.core.validate import in_range
+from sottovoce.core.words import value_words
+from sottovoce.data import Dataset, Partition, Shards, Virtual
+from sottovoce.data.divided import COMMON, PART, Away, Folder, expanded, new_folder, part_of, write_folder
+from sottovoce.data.files import damaged
+from sottovoce.experiment.config import Experiment
+from sottovoce.experiment.fronts import check_projection, front_numbers
+from sottovoce.experiment.given import Given
+from sottovoce.experiment.parts import Parts, cuts_public, gather, needs_public
+from sottovoce.schemes import Scheme
+
+__all__ = ["divide", "gather_divided"]
+
+_SPLITS: Final = ("held_out", "public")  # records that are no client's, as far as they were cut from the train records
+_OTHERS: Final = ("folder", "shape", "classes", "scale", "mean_records")  # keys of [data] that deal nothing out
+
+
+def divide(experiment: Experiment, parts: int, out: Path | str) -> dict[str, Any]:
+    """Write the records of an experiment into a new folder, divided into parts, and tell what is in them.
+
+    Client k is in part k mod `parts`. The folder appears when all of it is written.
+    """
+    in_range("--parts", parts, low=1, high=experiment.data.clients)
+    _check(experiment)
+    whole = gather(_undivided(experiment))
+    owners = whole.partition
+    if isinstance(owners, Virtual) and owners.pools % parts:
+        raise InputError(
+            f'[data] partition = "virtual" draws the records of a client from one of pools = {owners.pools}, and a '
+            f"part must hold whole pools; set [data] pools to a multiple of --parts {parts}"
+        )
+    arrays = whole.arrays(["train"])
+    with new_folder(Path(out)) as folder:
+        told = [_write_part(folder, number, parts, arrays, owners) for number in range(parts)]
+        _write_common(folder, whole, [digest for digest, _ in told])
+    return {
+        "folder": str(out),
+        "parts": [{"folder": f"{PART}-{number}", **facts} for number, (_, facts) in enumerate(told)],
+    }
+
+
+def gather_divided(experiment: Experiment, given: Given, front: bytes | None) -> Parts:
+    """Return the parts of an experiment whose train records are on the machines of a cluster.
+
+    Guarantee: they are those of the undivided records, but for the records themselves, and what a private run refuses
+    of these it refuses here too.
+    """
+    _check(experiment)
+    if given.dataset is not None or given.partition is not None:
+        raise InputError("[engine] data says where the records are, and others were given as objects; give up one")
+    asked = str(experiment.engine.data)
+    common = Folder(expanded(asked) / COMMON)
+    if not common.path.is_dir():
+        raise InputError(
+            f"[engine] data has no folder {COMMON} on this machine, which leads the run: there is no {common.path}; "
+            "copy it here from what sottovoce data split wrote"
+        )
+    facts = common.check()
+    scheme = given.scheme or experiment.make_scheme()
+    _compare(facts.get("recipe", {}), _recipe(experiment, scheme), common.path)
+    with damaged(common.path):
+        splits = {name: _split(common, facts, name) for name in facts["splits"]}
+        dataset = _dataset(common, facts)
+        told = bytes.fromhex(facts["front"])
+        virtual = facts["virtual"]
+        owners: Partition = Virtual(**virtual) if virtual is not None else _counted(common)
+        away = Away(owners, facts["trained"], asked, tuple(facts["parts"]))
+    if told:
+        check_projection(experiment)
+    parts = gather(
+        _undivided(experiment, dealt=True),
+        replace(given, dataset=dataset, partition=away, public=splits.get("public", given.public)),
+        front or told,
+    )
+    kept = {name: split for name, split in splits.items() if name == "held_out"}
+    return replace(parts, experiment=experiment, splits={**kept, **parts.splits})
+
+
+def _check(experiment: Experiment) -> None:
+    if experiment.threat is not None:
+        raise InputError(
+            "[threat] lets clients act on the records of others, and machines that hold parts have only their own; "
+            "remove [engine] data, or [threat]"
+        )
+    if experiment.data.shape is not None:
+        raise InputError("[data] shape is for records that only nodes hold; remove it, or do not split them")
+
+
+def _undivided(experiment: Experiment, *, dealt: bool = False) -> Experiment:
+    """Return the experiment with all records in one place; if they are dealt already, with nothing to cut off."""
+    changes: dict[str, Any] = {"engine": experiment.engine.model_copy(update={"data": None})}
+    if dealt:
+        changes["data"] = experiment.data.model_copy(update={"held_out": 0.0, "augment": 1})
+    return experiment.model_copy(update=changes)
+
+
+def _recipe(experiment: Experiment, scheme: Scheme) -> dict[str, Any]:
+    """Return every key on which the parts depend; the same keys make the same parts."""
+    told = {
+        f"[data] {key}": value for key, value in experiment.data.model_dump(mode="json").items() if key not in _OTHERS
+    }
+    told["[experiment] seed"] = experiment.experiment.seed
+    told["[client] balanced"] = experiment.client.sampled
+    told["[client] held_out"] = experiment.client.held_out
+    cut = needs_public(experiment, scheme) and cuts_public(experiment)
+    told["[scheme] public_samples that are cut off"] = experiment.scheme.public_samples if cut else 0
+    model = experiment.model
+    told["[model] front"] = model.front
+    told["[model]"] = None if model.front == "none" else model.model_dump(mode="json")
+    return told
+
+
+def _compare(theirs: dict[str, Any], ours: dict[str, Any], folder: Path) -> None:
+    for key, value in ours.items():
+        if theirs.get(key) != value:
+            raise InputError(
+                f"{folder} was split with {key} = {value_words(theirs.get(key))}, and the experiment has "
+                f"{value_words(value)}; split the records of this experiment, or set it as it was"
+            )
+
+
+def _write_part(
+    folder: Path, number: int, of: int, arrays: dict[str, Any], owners: Partition
+) -> tuple[str, dict[str, Any]]:
+    mine = part_of(number, of, arrays["x_train"], arrays["y_train"], owners)
+    facts = {"number": number, "of": of, "virtual": _virtual(owners)}
+    digest = write_folder(folder / f"{PART}-{number}", facts, mine)
+    told = {
+        "clients": len(range(number, owners.clients, of)),
+        "records": len(mine["y_train"]),
+        "bytes": sum(array.nbytes for array in mine.values()),
+    }
+    return digest, told
+
+
+def _write_common(folder: Path, whole: Parts, digests: list[str]) -> None:
+    dataset, owners, experiment = whole.dataset, whole.partition, whole.experiment
+    cut = [name for name in _SPLITS if name in whole.splits and (name != "public" or cuts_public(experiment))]
+    arrays: dict[str, Any] = {"x_test": dataset.x_test, "y_test": dataset.y_test}
+    for name in cut:
+        arrays |= {f"x_{name}": whole.splits[name].x_train, f"y_{name}": whole.splits[name].y_train}
+    if not isinstance(owners, Virtual):
+        arrays["sizes"] = np.array([owners.size(client) for client in range(owners.clients)], np.int64)
+    facts = {
+        "recipe": _recipe(experiment, whole.scheme),
+        "parts": digests,
+        "splits": cut,
+        "virtual": _virtual(owners),
+        "trained": whole.mean_size,
+        "front": front_numbers(experiment, whole.network).hex(),
+        "labels": str(dataset.y_train.dtype),
+        "dataset": {**dataset.describe_inputs(), "test_data": dataset.test_data},
+    }
+    write_folder(folder / COMMON, facts, arrays)
+
+
+def _virtual(owners: Partition) -> dict[str, int] | None:
+    if not isinstance(owners, Virtual):
+        return None
+    return {name: int(getattr(owners, name)) for name in owners.__dataclass_fields__}
+
+
+def _dataset(common: Folder, facts: dict[str, Any]) -> Dataset:
+    """Return the data set with one zero a class in place of its train records."""
+    told = facts["dataset"]
+    classes, shape = told["classes"], tuple(told["input_shape"])
+    return Dataset(
+        told["data"],
+        np.broadcast_to(np.zeros((), told["input_type"]), (classes, *shape)),
+        np.arange(classes, dtype=facts["labels"]),
+        common.array("x_test"),
+        common.array("y_test"),
+        classes=classes,
+        input_scale=told["input_scale"],
+        class_names=None if told["class_names"] is None else tuple(told["class_names"]),
+        preprocessing=told["table"],
+        test_data=told["test_data"],
+    )
+
+
+def _split(common: Folder, facts: dict[str, Any], name: str) -> Dataset:
+    return replace(_dataset(common, facts), x_train=common.array(f"x_{name}"), y_train=common.array(f"y_{name}"))
+
+
+def _counted(common: Folder) -> Shards:
+    """Return a partition with the number of records of each client; which they are it does not know."""
+    sizes = common.array("sizes")
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return Shards(np.broadcast_to(np.int64(0), (int(offsets[-1]),)), offsets)

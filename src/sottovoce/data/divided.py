@@ -77,9 +77,8 @@ class Away:
 
     def records(self, client: int) -> Records:
         """Refuse: they are not here."""
-        raise InputError(
-            f"the records of client {client} are on the machines that hold part {client % len(self.parts)}"
-        )
+        part = client % len(self.parts)
+        raise InputError(f"the records of client {client} are on the machines that hold {PART}-{part}, and not here")
 
 
 @final

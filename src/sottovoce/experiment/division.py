@@ -114,7 +114,7 @@ def _recipe(experiment: Experiment, scheme: Scheme) -> dict[str, Any]:
     told["[client] balanced"] = experiment.client.sampled
     told["[client] held_out"] = experiment.client.held_out
     cut = needs_public(experiment, scheme) and cuts_public(experiment)
-    told["[scheme] public_samples that are cut off"] = experiment.scheme.public_samples if cut else 0
+    told["[scheme] public_samples cut from the train records"] = experiment.scheme.public_samples if cut else 0
     model = experiment.model
     told["[model] front"] = model.front
     told["[model]"] = None if model.front == "none" else model.model_dump(mode="json")

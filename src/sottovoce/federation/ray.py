@@ -10,7 +10,7 @@ resumed.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -57,8 +57,7 @@ class RayEngine(Workers):
         if away is not None:  # what every worker is told has no numbers of anybody's records
             blueprint = replace(blueprint, partition=Elsewhere(away.clients))
         try:
-            actor = ray.remote(SottovoceWorker)
-            self._actors = [actor.options(**options(home, session.environment)).remote() for home in homes]
+            self._actors = self._hire(homes)
             self._places = self._wait_for_places()
             places = [self._keep(array) for array in arrays.values()]
             parts = None if away is None else (away.folder, away.parts)
@@ -71,7 +70,8 @@ class RayEngine(Workers):
         """Find out which machine holds which parts; return the machine of each worker."""
         nodes = {node["NodeID"]: node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1}
         machines = {node: told["NodeManagerAddress"] for node, told in nodes.items()}
-        found = ask_machines(machines, session.environment, find_parts, away.folder)
+        search = {name: path for name, path in session.environment.items() if name == "PYTHONPATH"}
+        found = ask_machines(machines, search, find_parts, away.folder)
         named = {machine_name(machines[node], node): parts for node, parts in found.items()}
         check_found(named, away.parts, away.folder)
         held = {node: {part.number for part in parts} for node, parts in found.items()}
@@ -97,9 +97,7 @@ class RayEngine(Workers):
     def close(self) -> None:
         """Stop the actors and free the records."""
         self._pending.clear()
-        for actor in self._actors:
-            with suppress(Exception):  # one that is lost cannot be stopped
-                ray.kill(actor)
+        self._dismiss()
         self._actors.clear()
         while self._kept:
             self._session.forget(self._kept.pop())
@@ -108,6 +106,16 @@ class RayEngine(Workers):
             any(place.runs_here for place in self._places) and time.monotonic() < end
         ):  # Ray ends them when it comes to it
             time.sleep(0.02)
+
+    def _hire(self, homes: Sequence[str | None]) -> list[Any]:
+        """Start the actors, each on its machine, or where there is room."""
+        actor = ray.remote(SottovoceWorker)
+        return [actor.options(**options(home, self._session.environment)).remote() for home in homes]
+
+    def _dismiss(self) -> None:
+        for actor in self._actors:
+            with suppress(Exception):  # one that is lost cannot be stopped
+                ray.kill(actor)
 
     def _shared(self, value: Any) -> Any:
         """Put a value into the store once; who gets it as an argument finds the value in its place."""

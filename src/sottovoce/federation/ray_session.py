@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +27,7 @@ from sottovoce.federation.shared import let_go
 __all__ = ["PLACED", "ZERO", "Session", "ask_machines", "in_one_line", "joined"]
 
 LOCAL: Final = "local"
+_AUTHENTICATION: Final = "RAY_AUTH_MODE"
 PLACED: Final = 120.0  # seconds for a process to find a place on the cluster and start
 ZERO: Final = (  # settings of a cluster that is started here; one that is joined has its own
     "RAY_USAGE_STATS_ENABLED",  # nothing is sent home
@@ -89,7 +90,8 @@ def joined(address: str, workers: int = 0) -> Iterator[Session]:
     if session is not None and session.address == address:
         yield session
         return
-    with _silent(), _started(workers or cores()) if address == LOCAL else _connected(address) as session:
+    opened = _started(workers or cores()) if address == LOCAL else _connected(address)
+    with _silent(), _authentication_as_before(), opened as session:
         token = _JOINED.set(session)
         try:
             yield session
@@ -131,6 +133,22 @@ def _replaced(module: Any, name: str, value: Any) -> Iterator[None]:
 def _silent() -> AbstractContextManager[None]:
     """Keep Ray's own words of a worker's death from the standard output, where a run's results go."""
     return _replaced(ray._private.worker, "print_to_stdstream", lambda *words, **more: None)
+
+
+@contextmanager
+def _authentication_as_before() -> Iterator[None]:
+    """Let the next cluster decide anew whether it wants a token: Ray remembers what the last one wanted."""
+    before, connected = os.environ.get(_AUTHENTICATION), ray.is_initialized()
+    try:
+        yield
+    finally:
+        if not connected and os.environ.get(_AUTHENTICATION) != before:
+            os.environ.pop(_AUTHENTICATION, None)
+            if before is not None:
+                os.environ[_AUTHENTICATION] = before
+            with suppress(AttributeError):  # not every Ray has both
+                ray._raylet.Config.initialize("")  # which reads the environment
+                ray._raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
 def _on_loopback() -> AbstractContextManager[None]:

@@ -17,13 +17,14 @@ import pytest
 
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.experiment.config import to_toml
-from sottovoce.experiment.parts import Parts, gather
+from sottovoce.experiment.parts import gather
 from sottovoce.federation import ray as engines
 from sottovoce.federation.local import LocalEngine
 from sottovoce.federation.ray import RayEngine, SottovoceWorker
 from sottovoce.federation.ray_session import Session, joined
 from sottovoce.testing import engine_checks
 from sottovoce.testing.twin import few
+from tests.engines.ray.crew import Crew
 from tests.engines.ray.processes import actors, alive, eventually_none, marked
 
 
@@ -40,17 +41,11 @@ def session(mark: str) -> Iterator[Session]:
         yield session
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_the_ray_engine_keeps_the_contract(session: Session, mark: str, workers: int) -> None:
-    def start(parts: Parts) -> RayEngine:
-        return RayEngine(session, parts.blueprint(), parts.arrays(), workers)
+def test_the_ray_engine_keeps_the_contract_with_one_worker_and_with_three(session: Session) -> None:
+    with Crew(session) as crew:
+        engine_checks(lambda parts: crew.engine(parts.blueprint(), parts.arrays(), 1))
+        engine_checks(lambda parts: crew.engine(parts.blueprint(), parts.arrays(), 3))
 
-    engine_checks(start)
-
-    end = time.monotonic() + 5
-    while actors(mark) and time.monotonic() < end:
-        time.sleep(0.1)
-    assert not actors(mark), "no worker outlives its engine"
     assert not session._kept, "no records stay in the store"
 
 
@@ -93,11 +88,14 @@ def test_more_workers_than_the_cluster_has_are_refused(session: Session) -> None
         RayEngine(session, parts.blueprint(), parts.arrays(), 4)
 
 
-def test_what_is_computed_outlives_the_store(session: Session) -> None:
+def test_what_is_computed_outlives_the_store_and_no_worker_its_engine(session: Session, mark: str) -> None:
     parts = gather(few())
     with RayEngine(session, parts.blueprint(), parts.arrays(), 1) as engine:
         gradient = engine.gradient(parts.start, "train", np.arange(20))
         scores = engine.scores(parts.start, "test")
+        assert len(actors(mark)) == 1
+    assert not actors(mark)
+    assert not session._kept
     with LocalEngine(parts.blueprint(), parts.arrays(), 1) as local:
         expected = local.gradient(parts.start, "train", np.arange(20))
 

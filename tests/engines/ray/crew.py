@@ -1,0 +1,57 @@
+"""Engines that use the same actors, one after the other: to start one takes a second, and tests need many engines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import ray
+
+from sottovoce.federation.ray import RayEngine
+from sottovoce.federation.ray_session import Session
+from sottovoce.federation.shared import Arrays
+from sottovoce.federation.worker import Blueprint
+
+__all__ = ["Crew"]
+
+
+class Crew:
+    """Actors that wait for the next engine."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._actors: dict[str | None, list[Any]] = {}
+
+    def engine(self, blueprint: Blueprint, arrays: Arrays, workers: int | None = None) -> RayEngine:
+        """Return an engine of the crew; everything but how its actors came to be is as in any other."""
+        crew = self._actors
+
+        class Hired(RayEngine):
+            def _hire(self, homes: Sequence[str | None]) -> list[Any]:
+                found = []
+                for home in homes:
+                    waiting = crew.setdefault(home, [])
+                    found.append((home, waiting.pop(0) if waiting else super()._hire([home])[0]))
+                for home, actor in found:
+                    crew[home].append(actor)
+                return [actor for _, actor in found]
+
+            def close(self) -> None:
+                self._actors.clear()
+                self._places.clear()
+                super().close()
+
+        return Hired(self._session, blueprint, arrays, workers)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        """Stop the actors."""
+        for actors in self._actors.values():
+            for actor in actors:
+                ray.kill(actor)
+        self._actors.clear()

@@ -19,6 +19,7 @@ from sottovoce.deployment.count import Desk, count
 from sottovoce.deployment.frames import Place, receive
 from sottovoce.deployment.helper_keys import add_helper
 from sottovoce.deployment.helper_link import HelperLink, check_unused, greeting
+from sottovoce.deployment.helper_mark import MARK
 from sottovoce.deployment.identity import Identity
 from sottovoce.deployment.keys import sign_roster
 from sottovoce.deployment.member import config_digest
@@ -33,7 +34,7 @@ from sottovoce.federation.client import setup_message
 from sottovoce.federation.secure import Registry
 from sottovoce.privacy.ledger import verify
 from tests.deployment.test_trial import Meddling, simulated, tables
-from tests.deployment.wired import RUN, member_of, parts_of, roster_of, wired
+from tests.deployment.wired import RUN, member_of, parts_of, roster_of, server_key, wired
 
 PRIVATE = {"noise_multiplier": 1.0, "delta": 1e-2, "clip_norm": 0.5}
 
@@ -52,11 +53,12 @@ class Direct:
 
     def begin(self, setup: bytes) -> bytes:
         self.desk.answer("greet", self.greeting)
-        self.desk.answer("begin", RUN + setup)
+        self.desk.answer("begin", RUN + bytes(MARK) + setup)
         return RUN
 
     def answer(self, kind: str, payload: bytes) -> bytes:
-        return self.desk.answer(kind, payload)
+        reply = self.desk.answer(kind, payload)
+        return reply[:-MARK] if kind in ("confirm", "open") else reply
 
     def close(self) -> None:
         self.desk.connected()
@@ -72,7 +74,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def test_nodes_and_a_helper_elsewhere_make_the_model_of_a_simulation(alone: bytes, tmp_path: Path) -> None:
     experiment, roster = ballots(clients=2), roster_of(2)
     told = greeting(config_digest(experiment), roster, simulated=True)
-    with Desk(experiment, roster, (b"", b""), tmp_path / "state", simulated=True) as desk, wired(experiment) as held:
+    with Desk(experiment, roster, (server_key, b""), tmp_path / "state", simulated=True) as desk, wired(experiment) as held:
         deployed = Deployed(
             Seeds(1),
             Registry(Seeds(1), 2),

@@ -21,19 +21,19 @@ MUTANTS = (
     of(
         "count-answers-anybody",
         "whoever has a certificate of the federation speaks to the helper",
-        ("deployment/count.py", "if peer_print(connection) != leader:", "if not leader:"),
+        ("deployment/door.py", "if peer_print(connection) != self._leader:", "if not self._leader:"),
         tests=ANSWERS,
     ),
     of(
         "count-for-every-run",
         "a server that begins again and again is counted for each time",
-        ("deployment/count.py", 'if self.run not in ("", run.hex()):', "if not run:"),
+        ("deployment/desk.py", 'if self.run not in ("", run.hex()):', "if not run:"),
         tests=ANSWERS,
     ),
     of(
         "count-other-files",
         "the helper counts under another plan than the server",
-        ("deployment/count.py", "if payload != self._greeting:", "if not payload:"),
+        ("deployment/desk.py", "if payload != self._greeting:", "if not payload:"),
         tests=ANSWERS,
     ),
     of(
@@ -45,7 +45,7 @@ MUTANTS = (
     of(
         "count-old-transfers",
         "a new connection goes on with the transfers of the one before",
-        ("deployment/count.py", 'self._step < (2 if kind == "hello" else 3)', "self._step < 2"),
+        ("deployment/desk.py", 'self._step < (2 if kind == "hello" else 3)', "self._step < 2"),
         tests=ANSWERS,
     ),
     of(

@@ -8,13 +8,14 @@ import ssl
 from importlib.metadata import version
 from typing import Final
 
-from sottovoce.core.errors import InputError, RunError, SecAggError
+from sottovoce.core.errors import InputError, PrivacyError, RunError, SecAggError
 from sottovoce.deployment.frames import KINDS, Place, error_of, peer_print, receive, send, tls
+from sottovoce.deployment.helper_mark import MARK, Mark, MarkFile
 from sottovoce.deployment.identity import Identity
 from sottovoce.deployment.roster import Roster
 from sottovoce.federation.ballots.remote import CountKeys
 
-__all__ = ["HelperLink", "check_unused", "count_keys", "greeting"]
+__all__ = ["HelperLink", "another_run", "check_unused", "count_keys", "greeting"]
 
 _MOST: Final = 1 << 30  # bytes of an answer
 _DIAL: Final = 10.0  # seconds to connect
@@ -26,13 +27,18 @@ def count_keys(roster: Roster) -> CountKeys | None:
     return None if roster.helper is None else CountKeys(roster.server, roster.helper.key, roster.helper.exchange)
 
 
+def another_run(run: str) -> str:
+    """Return what is said when a helper's account is of another run."""
+    return (
+        f"the helper has counted for run {run[:8]} of this experiment, and its account holds for that one; go on "
+        "with --resume, or let the helper begin another account: sottovoce count --state"
+    )
+
+
 def check_unused(run: str) -> None:
     """Raise if a helper has counted for a run, and a new one is to begin."""
     if run:
-        raise InputError(
-            f"the helper has counted for run {run[:8]} of this experiment, and its account holds for that one; go on "
-            "with --resume, or let the helper begin another account: sottovoce count --state"
-        )
+        raise InputError(another_run(run))
 
 
 def greeting(config: str, roster: Roster, *, simulated: bool) -> bytes:
@@ -42,7 +48,11 @@ def greeting(config: str, roster: Roster, *, simulated: bool) -> bytes:
 
 
 class HelperLink:
-    """A connection to the helper; after a loss only a new session of transfers ("hello") makes another."""
+    """A connection to the helper; after a loss only a new session of transfers ("hello") makes another.
+
+    Guarantee: the newest mark of the helper's account (`helper_mark`) is on disk before an answer that brought it is
+    used, and a helper whose account has gone back behind it is not counted with.
+    """
 
     def __init__(self, place: Place, identity: Identity, roster: Roster, config: str, *, simulated: bool) -> None:
         if roster.helper is None:
@@ -52,7 +62,10 @@ class HelperLink:
         self._greeting = greeting(config, roster, simulated=simulated)
         self._connection: ssl.SSLSocket | None = None
         self._setup = b""
+        self._marks = MarkFile(identity.roster.parent / "state", roster.helper.key)
+        self._mark: Mark | None = None
         self.run = bytes(16)
+        self.opened = 0  # the last round that this server has opened in the run
 
     def reach(self) -> str:
         """Return the run that the helper has counted for, in hex, or raise why it cannot be asked."""
@@ -65,12 +78,25 @@ class HelperLink:
             self.close()
 
     def begin(self, setup: bytes) -> bytes:
-        """Tell the helper the run and its set-up, and return the run's id."""
-        self._setup = setup
+        """Tell the helper the run and its set-up, and return the run's id; raise if either account has gone back."""
+        self._setup, self._mark = setup, self._marks.read(self.run)
+        known = self._mark is not None
         try:
-            self._open()
+            begun = self._open()
         except SecAggError as error:
             raise RunError(str(error)) from None
+        if begun > self.opened:
+            self.close()
+            raise PrivacyError(
+                f"the helper has begun round {begun} of this run, and the run folder knows of {self.opened}: it is an "
+                "older copy; restore the newest, or choose another --out"
+            )
+        if begun and not known:
+            self.close()
+            raise PrivacyError(
+                f"the helper has begun round {begun} of this run, and {self._marks.folder} has no mark of its account; "
+                "restore that folder, or choose another --out"
+            )
         return self.run
 
     def answer(self, kind: str, payload: bytes) -> bytes:
@@ -78,8 +104,12 @@ class HelperLink:
         if self._connection is None:
             if kind != "hello":
                 raise SecAggError(f"the helper at {self.place} is gone; nothing was released")
-            self._open()
-        return self._ask(kind, payload)
+            try:
+                self._open()
+            except (InputError, PrivacyError) as error:  # the round fails like any other, and nobody sees it
+                raise SecAggError(f"{error}; nothing was released") from None
+        reply = self._ask(kind, payload)
+        return self._marked(reply, grown=True) if kind in ("confirm", "open") else reply
 
     def close(self) -> None:
         """Hang up."""
@@ -87,15 +117,28 @@ class HelperLink:
             self._connection.close()
         self._connection = None
 
-    def _open(self) -> None:
+    def _open(self) -> int:
+        """Connect, greet and begin; return the last round that the helper has begun."""
         self.close()
         self._connect()
         try:
             self._ask("greet", self._greeting)
-            self._ask("begin", self.run + self._setup)
+            mark = bytes(MARK) if self._mark is None else self._mark.packed()
+            begun = self._marked(self._ask("begin", self.run + mark + self._setup), grown=False)
         except BaseException:
             self.close()
             raise
+        return int.from_bytes(begun, "little")
+
+    def _marked(self, reply: bytes, *, grown: bool) -> bytes:
+        """Return an answer without the mark at its end, which is on disk by then."""
+        try:
+            mark = Mark.unpack(reply[max(0, len(reply) - MARK) :])
+            self._mark = self._marks.keep(self.run, mark, self._mark, grown=grown)
+        except BaseException:
+            self.close()
+            raise
+        return reply[:-MARK]
 
     def _connect(self) -> None:
         try:

@@ -19,6 +19,7 @@ from sottovoce.deployment.member import config_digest, facts_of, largest_message
 from sottovoce.deployment.roster import Roster
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.deployed import Deployed
+from sottovoce.experiment.opened import read_opened
 from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.records import Record
 from sottovoce.experiment.run import Observer, run
@@ -83,7 +84,8 @@ def serve(
     @contextmanager
     def connect(parts: Parts, run_id: bytes) -> Iterator[Engine]:
         if link is not None:
-            link.run = run_id
+            opened = read_opened(out)
+            link.run, link.opened = run_id, 0 if opened is None else opened.round
         with _engine(parts, run_id, carried, identity, roster, min_nodes, check) as engine:
             watch(engine.status)
             yield around(engine)

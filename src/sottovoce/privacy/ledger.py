@@ -19,23 +19,21 @@ refused.
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 
 from sottovoce.core.errors import PrivacyError, RunError
 from sottovoce.core.files import sync_folder
+from sottovoce.privacy.chain import GENESIS, Verdict, chained, hash_of, open_locked, split_torn, verify
 from sottovoce.privacy.plan.plan import PrivacyPlan
 
 __all__ = ["Ledger", "Verdict", "verify"]
 
 VERSION: Final = 1
-GENESIS: Final = "0" * 64
 NOTES: Final = ("ballots",)  # lines of the helper of secret ballots: whom a round counts
 
 Step = Callable[[str], None]
@@ -74,13 +72,12 @@ class Ledger:
         self._draws: dict[int, str] = {}  # the last commitment of each round
         self._notes: list[dict[str, Any]] = []
         self._torn = 0
-        self._last = GENESIS
-        self._index = 0
-        self._file = _open_locked(path)
+        self._heads: list[str] = []  # the hash of every line
+        self._file = open_locked(path)
         try:
             self._load()
         except BaseException:
-            self._file.close()
+            self.close()
             raise
 
     @classmethod
@@ -110,6 +107,20 @@ class Ledger:
     def close(self) -> None:
         """Let go of the ledger; closing the file gives the lock back."""
         self._file.close()
+
+    @property
+    def head(self) -> tuple[int, str]:
+        """Return how many lines there are, and the hash of the last one."""
+        return self._index, self._last
+
+    def holds(self, lines: int, head: str) -> bool:
+        """Tell whether the ledger had so many lines once, the last with this hash: it was not cut or rewritten."""
+        return 0 < lines <= self._index and self._heads[lines - 1] == head
+
+    @property
+    def broken(self) -> bool:
+        """Tell whether a line could not be written; then the ledger is closed, and must be opened anew."""
+        return self._file.closed
 
     @property
     def spent(self) -> int:
@@ -219,11 +230,19 @@ class Ledger:
     def _repeats(self, round_: int) -> bool:
         return not self._deployment and round_ in self._rounds
 
+    @property
+    def _index(self) -> int:
+        return len(self._heads)
+
+    @property
+    def _last(self) -> str:
+        return self._heads[-1] if self._heads else GENESIS
+
     def _append(self, fields: dict[str, Any]) -> None:
         if self._file.closed:  # a line after half a line would break the chain for ever
-            raise PrivacyError(f"{self.path.name} could not be written before; start anew, so that it is read again")
+            raise RunError(f"{self.path.name} could not be written before; start anew, so that it is read again")
         entry = {"index": self._index, **fields, "digest": self._digest, "previous": self._last}
-        entry["hash"] = _hash(entry)
+        entry["hash"] = hash_of(entry)
         line = (json.dumps(entry) + "\n").encode()
         self._step("before the write")
         try:
@@ -238,15 +257,14 @@ class Ledger:
         except OSError as error:
             with suppress(OSError):
                 self._file.close()
-            raise RunError(f"{self.path.name} cannot be written: {error.strerror}") from None
+            raise RunError(f"{self.path} cannot be written: {error.strerror}; mend that, and start again") from None
         self._step("after the sync")
-        self._last = str(entry["hash"])
-        self._index += 1
+        self._heads.append(str(entry["hash"]))
 
     def _load(self) -> None:
         self._file.seek(0)
         content = self._file.read()
-        whole, torn = _split_torn(content)
+        whole, torn = split_torn(content)
         for number, line in enumerate(whole, start=1):
             self._read(line, number)
         if torn:
@@ -262,7 +280,7 @@ class Ledger:
             self._torn += 1
 
     def _read(self, line: bytes, number: int) -> None:
-        entry = _chained(line, self._index, self._last)
+        entry = chained(line, self._index, self._last)
         if entry is None:
             raise PrivacyError(f"{self.path.name} line {number} is damaged: the chain of hashes is broken; restore it")
         if entry["digest"] != self._digest:
@@ -284,67 +302,4 @@ class Ledger:
             self._notes.append(entry)
         else:
             raise PrivacyError(f"{self.path.name} line {number} is of unknown kind {entry['kind']!r}")
-        self._last = entry["hash"]
-        self._index += 1
-
-
-class Verdict(NamedTuple):
-    """The result of checking a ledger: the rounds that whole lines charge, and what is wrong, if anything."""
-
-    charged: list[int]
-    problem: str | None
-
-
-def verify(path: Path) -> Verdict:
-    """Check the chain of a ledger without locking or changing it; a torn end, of a run that is writing, is left out."""
-    charged: list[int] = []
-    last, digest = GENESIS, None
-    try:
-        lines, _ = _split_torn(path.read_bytes())
-    except FileNotFoundError:
-        return Verdict([], f"there is no {path.name}")
-    except OSError as error:
-        return Verdict([], f"{path.name} cannot be read: {error.strerror}")
-    for index, line in enumerate(lines):
-        entry = _chained(line, index, last)
-        if entry is None:
-            return Verdict(charged, f"{path.name} line {index + 1} is damaged: the chain of hashes is broken")
-        if (entry.get("kind") == "open") != (index == 0):
-            return Verdict(charged, f"{path.name} line {index + 1} is of kind {entry.get('kind')!r}")
-        if entry.get("digest") != (digest or entry.get("digest")):
-            return Verdict(charged, f"{path.name} line {index + 1} belongs to another plan")
-        if entry.get("kind") == "charge" and isinstance(entry.get("round"), int):
-            charged.append(entry["round"])
-        last, digest = entry["hash"], entry.get("digest")
-    return Verdict(charged, None if lines else f"{path.name} is empty")
-
-
-def _chained(line: bytes, index: int, last: str) -> dict[str, Any] | None:
-    """Return what a line holds if it follows the line whose hash is `last`."""
-    try:
-        entry: dict[str, Any] = json.loads(line)
-        bare = {key: value for key, value in entry.items() if key != "hash"}
-        sound = (entry["index"], entry["previous"], entry["hash"]) == (index, last, _hash(bare))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None
-    return entry if sound else None
-
-
-def _open_locked(path: Path) -> Any:
-    file = path.open("a+b")
-    try:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise PrivacyError(f"{path.name} is in use by another process; one run keeps one ledger") from None
-    return file
-
-
-def _split_torn(content: bytes) -> tuple[list[bytes], bytes]:
-    """Return the whole lines and the torn end, which a kill can leave only at the end."""
-    lines = content.split(b"\n")
-    return lines[:-1], lines[-1]
-
-
-def _hash(entry: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        self._heads.append(str(entry["hash"]))

@@ -60,6 +60,25 @@ class HelperAccount:
         """Count the rounds that were charged."""
         return self._ledger.spent
 
+    @property
+    def last_round(self) -> int:
+        """Return the highest round that was begun; 0 before the first."""
+        return max(self._rounds, default=0)
+
+    @property
+    def head(self) -> tuple[int, str]:
+        """Return how many lines the account has, and the hash of the last."""
+        return self._ledger.head
+
+    def holds(self, lines: int, head: str) -> bool:
+        """Tell whether the account had so many lines once, the last with this hash."""
+        return self._ledger.holds(lines, head)
+
+    @property
+    def broken(self) -> bool:
+        """Tell whether a line could not be written, so that nothing more can be counted."""
+        return self._ledger.broken
+
     def participations(self, client: int, round_: int | None = None) -> int:
         """Count the rounds in which a client was counted; a simulation that repeats `round_` does not count it."""
         repeated = None if self._deployment else round_
@@ -71,9 +90,12 @@ class HelperAccount:
         return self.participations(client, round_) < self._most
 
     def check_round(self, round_: int) -> None:
-        """Raise if a round of a deployment was begun before, or if the budget has none left."""
-        if self._deployment and round_ in self._rounds:
-            raise PrivacyError(f"round {round_} was begun before, by {self._ledger.path.name}; rounds only rise")
+        """Raise if this round of a deployment, or a later one, was begun before, or if the budget has none left."""
+        if self._deployment and round_ <= self.last_round:
+            raise PrivacyError(
+                f"round {round_} was begun before, by {self._ledger.path.name}, which is at round {self.last_round}; "
+                "rounds only rise"
+            )
         if not self._ledger.affords(round_):
             raise PrivacyError(f"round {round_} would exceed the helper's budget; it ends here")
 

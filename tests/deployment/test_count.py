@@ -74,7 +74,10 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def test_nodes_and_a_helper_elsewhere_make_the_model_of_a_simulation(alone: bytes, tmp_path: Path) -> None:
     experiment, roster = ballots(clients=2), roster_of(2)
     told = greeting(config_digest(experiment), roster, simulated=True)
-    with Desk(experiment, roster, (server_key, b""), tmp_path / "state", simulated=True) as desk, wired(experiment) as held:
+    with (
+        Desk(experiment, roster, (server_key, b""), tmp_path / "state", simulated=True) as desk,
+        wired(experiment) as held,
+    ):
         deployed = Deployed(
             Seeds(1),
             Registry(Seeds(1), 2),

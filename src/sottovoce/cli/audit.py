@@ -119,7 +119,10 @@ def _bounds(found: Audit) -> Table:
     for title in ("against", "proven: at most", "shown: at least"):
         table.add_column(title, justify="left" if title == "against" else "right")
     table.add_row("outsiders (epsilon)", epsilon(found.epsilon), epsilon(found.epsilon_lower))
-    table.add_row("the server (epsilon_server)", epsilon(found.epsilon_server), epsilon(found.epsilon_server_lower))
+    if not found.aggregators:
+        table.add_row("the server (epsilon_server)", epsilon(found.epsilon_server), epsilon(found.epsilon_server_lower))
+    for each in found.aggregators:
+        table.add_row(f"the {each.name} (epsilon_server)", epsilon(found.epsilon_server), epsilon(each.lower))
     return table
 
 

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 
 from sottovoce.core.errors import InputError
 from sottovoce.core.streams import Purpose, Seeds
-from sottovoce.core.validate import in_range
-from sottovoce.experiment.config import Experiment, parse
-from sottovoce.experiment.parts import gather
-from sottovoce.experiment.protection import protect
-from sottovoce.experiment.ready import Ready, make_ready, start_engine, voting, with_importance
-from sottovoce.federation.engine import Evaluator
+from sottovoce.experiment.config import Experiment
+from sottovoce.experiment.ready import Ready, voting
 from sottovoce.privacy import PrivacyPlan
-from sottovoce.studies.audit.one_run import Start, play_still, play_training, start_local
+from sottovoce.studies.audit.ballots.audit import audit_ballots
+from sottovoce.studies.audit.one_run import play_still, play_training
+from sottovoce.studies.audit.options import CONDITIONAL, CONFIDENCE, ENOUGH, Options, number, ready_to_play
 from sottovoce.studies.audit.outsider import Outsider, canaries_of, coins
 from sottovoce.studies.audit.records import check_folder, read_experiment
 from sottovoce.studies.audit.rules import released_noise, sampler, survivors
@@ -29,60 +23,24 @@ from sottovoce.studies.audit.server_games import ServerGames
 from sottovoce.studies.audit.server_play import play_server_games
 from sottovoce.studies.audit.stage import House, furnish
 from sottovoce.studies.audit.units import Units
-from sottovoce.studies.audit.verdict import FALSE_ALARM, Audit, threshold_of
+from sottovoce.studies.audit.verdict import Audit, caution, threshold_of
 from sottovoce.threats.audit.finding import Finding
 from sottovoce.threats.audit.sample import NoiseSample
 
 __all__ = ["CONFIDENCE", "Options", "audit", "audit_run"]
 
-CONFIDENCE = 0.95
-_ENOUGH = 400  # canaries: more hardly show more
-_CONDITIONAL = 1e-3  # the Gaussian bound comes near the truth, and at 0.05 would often be above it
 
-Tell = Callable[[str, int, int], None]
+_USUAL = Options()
 
 
-def _silence(what: str, done: int, total: int) -> None:
-    """Say nothing."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """How much an audit plays. None: as much as takes about a minute, and less if it is to be quick.
-
-    `games` are runs against the server, `canaries` those of one run against outsiders, `seeds` the number of such runs.
-    A `quick` audit trains nobody. A `secure` one plays its games through real secure aggregation.
-    """
-
-    games: int | None = None
-    canaries: int | None = None
-    seeds: int | None = None
-    quick: bool = False
-    secure: bool = False
-    confidence: float = CONFIDENCE
-    seed: int = 0
-    start: Start = start_local
-    tell: Tell = field(default=_silence, repr=False)
-
-    def __post_init__(self) -> None:
-        in_range("confidence", self.confidence, low=0.5, high=1, open_high=True)
-        in_range("seed", self.seed, low=0)
-        if self.seeds is not None:
-            in_range("seeds", self.seeds, low=1)
-        if self.games is not None:
-            in_range("games", self.games, low=2)
-        if self.canaries is not None:
-            in_range("canaries", self.canaries, low=2)
-
-
-def audit_run(run: Path, options: Options = Options()) -> Audit:
+def audit_run(run: Path, options: Options = _USUAL) -> Audit:
     """Audit the configuration of a run folder, and check the folder's own records against it."""
     return audit(read_experiment(run), options, check=partial(check_folder, run))
 
 
 def audit(
     experiment: Experiment,
-    options: Options = Options(),
+    options: Options = _USUAL,
     *,
     check: Callable[[PrivacyPlan], list[Finding]] = lambda plan: [],
 ) -> Audit:
@@ -95,14 +53,16 @@ def audit(
             "the experiment is not private, so there is no epsilon to audit; add a [privacy] table to it, for example "
             "with --set privacy.epsilon=8"
         )
-    base = _number("audit", experiment.experiment.seed, options.seed)
-    ready, plan = _ready(experiment, options)
+    base = number("audit", experiment.experiment.seed, options.seed)
+    ready, plan = ready_to_play(experiment, options)
     checks = check(plan)
     house = furnish(ready, plan)
+    if experiment.counts_ballots:
+        return audit_ballots(experiment, house, ready, options, base, checks)
     alpha = 1 - options.confidence
     games = _server_games(house, options, base)
     tests = [*sampler(plan, base), survivors(house, base), *games.findings(), *_releases(house, ready, options, base)]
-    tests += games.bounds(plan.epsilon_server, plan.request.delta, alpha / 2, min(alpha / 2, _CONDITIONAL))
+    tests += games.bounds(plan.epsilon_server, plan.request.delta, alpha / 2, min(alpha / 2, CONDITIONAL))
     outsider, found = _outsider(experiment, house, ready, options, base)
     lower, guessed = outsider.finding("epsilon one run", plan.epsilon, plan.request.delta, alpha, base)
     tests += [*found, guessed, *checks]
@@ -116,30 +76,8 @@ def audit(
         tests=tuple(tests),
         canaries=outsider.canaries,
         games=games.games,
-        note=f"epsilon_lower is exact, from {outsider.played}. {told} A lower bound is no proof: an attack that was "
-        f"not played may show more. A correct build is accused in {FALSE_ALARM:g} of all audits at most.",
+        note=f"epsilon_lower is exact, from {outsider.played}. {told} {caution()}",
     )
-
-
-def _ready(experiment: Experiment, options: Options, seed: int | None = None) -> tuple[Ready, PrivacyPlan]:
-    """Return the federation as the experiment makes it, with honest clients and the sums that are to be played."""
-    if experiment.secure not in ("none", "ideal", "real"):
-        raise InputError(f'[aggregation] secure = "{experiment.secure}" has no audit yet; "ideal" and "real" do')
-    tables = {name: dict(table) for name, table in experiment.tables().items() if name != "threat"}
-    tables["aggregation"]["secure"] = "real" if options.secure else "ideal"
-    if seed is not None:
-        tables["experiment"]["seed"] = seed
-    parts = gather(parse(tables))
-    protection = protect(parts)
-    asks = protection.unsolved or (parts.scheme.needs_importance and protection.vote_plan is None)
-    with start_engine(parts) if asks else nullcontext((None, None)) as (_, evaluator):
-        ready = make_ready(protection, cast("Evaluator", evaluator))  # which is not asked where there is none
-    plan = ready.plan
-    if plan is None:
-        raise InputError("the experiment is not private, so there is no epsilon to audit")
-    if protection.vote_plan is not None:  # coordinates that nobody has voted for yet: games need some, whichever
-        ready = with_importance(ready, np.arange(parts.network.dim, 0, -1, dtype=np.float32))
-    return ready, plan
 
 
 def _server_games(house: House, options: Options, base: int) -> ServerGames:
@@ -166,25 +104,25 @@ def _outsider(
     """Play runs in which the others stand still and, if there is time, runs in which they train."""
     plan, units = house.plan, Units(house.plan)
     canaries = canaries_of(units, house.clients, options.canaries)
-    runs = options.seeds or int(np.clip(_ENOUGH // len(canaries), 1, 8))
+    runs = options.seeds or int(np.clip(ENOUGH // len(canaries), 1, 8))
     rounds = min(plan.rounds, max(1, _affordable(house, 15.0 / runs)))
     outsider = Outsider(units, rounds)
     noise = NoiseSample(units.variance, discrete=units.discrete)
     for run in range(runs):
-        seeds = Seeds(_number("still", base, run))
+        seeds = Seeds(number("still", base, run))
         present = coins(canaries, seeds.adversary.get(Purpose.SETUP))
         tell = partial(options.tell, f"run {run + 1} of {runs} without training")
         scores = play_still(house, ready, canaries, present, seeds, rounds, noise, tell)
         outsider.take(scores, present, f"without training ({rounds} of {plan.rounds} rounds)")
     if not options.quick:
         for run in range(options.seeds or 1):
-            _train(experiment, outsider, options, _number("trained", base, run) % 2**31)
+            _train(experiment, outsider, options, number("trained", base, run) % 2**31)
     return outsider, noise.findings("drawn cohorts", "the noise of sums of cohorts that were drawn")
 
 
 def _train(experiment: Experiment, outsider: Outsider, options: Options, seed: int) -> None:
     """Play a run in which the others train; half of the clients are canaries."""
-    ready, plan = _ready(experiment, options, seed)
+    ready, plan = ready_to_play(experiment, options, seed)
     parts = ready.protection.parts
     canaries = canaries_of(Units(plan), parts.cohort.clients, options.canaries, half=True)
     present = coins(canaries, parts.seeds.adversary.get(Purpose.SETUP))
@@ -195,7 +133,7 @@ def _train(experiment: Experiment, outsider: Outsider, options: Options, seed: i
 def _server_lower(games: ServerGames, tests: list[Finding], plan: PrivacyPlan, alpha: float) -> tuple[float, str]:
     """Return the larger valid lower bound of epsilon_server, and what it assumes."""
     delta, limit = plan.request.delta, threshold_of(tests)
-    exact, conditional = games.exact(delta, alpha), games.conditional(delta, min(alpha, _CONDITIONAL))
+    exact, conditional = games.exact(delta, alpha), games.conditional(delta, min(alpha, CONDITIONAL))
     doubtful = [test.name for test in tests if test.p_value < limit and ("shape" in test.name or "repeat" in test.name)]
     if doubtful or conditional <= exact:
         why = f"; no Gaussian bound, because of the test of {doubtful[0]}" if doubtful else ""
@@ -214,8 +152,3 @@ def _affordable(house: House, seconds: float) -> int:
     if house.knowledge.policy is not None:
         each += 2e-4 * size  # keys and masks with everybody else
     return int(seconds / (size * each + 1e-8 * house.scheme.dim + 1e-3))
-
-
-def _number(*names: object) -> int:
-    """Return a number that follows from names."""
-    return int.from_bytes(hashlib.sha256(" ".join(map(str, names)).encode()).digest()[:6], "little")

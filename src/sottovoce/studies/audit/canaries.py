@@ -37,23 +37,30 @@ BELOW = 0.999  # clip norms: a message that must not be, whatever a float rounds
 class Canary:
     """A message in one direction: a single coordinate (dirac), a random one of all coordinates (dense), or signs.
 
-    `scale` is its norm before clipping, in clip norms; signs have one length.
+    `scale` is its norm before clipping, in clip norms; signs have one length. Votes that are all +1 or all -1 are the
+    signs "plus" and "minus".
     """
 
     place: int  # the coordinate, or the seed of the direction
-    form: Literal["dirac", "dense", "signs"] = "dirac"
+    form: Literal["dirac", "dense", "signs", "plus", "minus"] = "dirac"
     scale: float = 1.0
 
     @property
     def name(self) -> str:
         """Return how tables call this kind of canary."""
-        return self.form if self.form == "signs" else f"{self.form} {self.scale:g}"
+        return f"{self.form} {self.scale:g}" if self.form in ("dirac", "dense") else self.form
+
+    def votes(self, length: int) -> NDArray[np.int8]:
+        """Return the signs of a canary that sends some, as +1 and -1."""
+        if self.form == "signs":
+            return _signs(self.place, length)
+        return np.full(length, -1 if self.form == "minus" else 1, np.int8)
 
     def message(self, plan: PrivacyPlan, clip_norm: float) -> Message:
         """Return the message of a plan's form."""
         length = plan.request.length
-        if self.form == "signs":
-            return np.packbits(_signs(self.place, length) > 0, bitorder="little")
+        if self.form in ("signs", "plus", "minus"):
+            return np.packbits(self.votes(length) > 0, bitorder="little")
         if self.form == "dense":
             return (_direction(self.place, length) * (self.scale * clip_norm)).astype(np.float32)
         message = np.zeros(length, np.float32)
@@ -62,8 +69,8 @@ class Canary:
 
     def project(self, values: NDArray[Any]) -> float:
         """Return the part of a vector, of a message's length, that lies in this direction."""
-        if self.form == "signs":
-            return float(_signs(self.place, values.size) @ values) / math.sqrt(values.size)
+        if self.form in ("signs", "plus", "minus"):
+            return float(self.votes(values.size) @ values) / math.sqrt(values.size)
         if self.form == "dense":
             return float(_direction(self.place, values.size) @ values)
         return float(values[self.place])

@@ -15,6 +15,7 @@ from sottovoce.experiment.engines import start_workers
 from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.ready import Ready, elect
 from sottovoce.federation.around import Around
+from sottovoce.federation.behaviour import Behaviour
 from sottovoce.federation.engine import Engine, Reply, Request, drive
 from sottovoce.federation.leaving import Leaving
 from sottovoce.federation.round import server_round
@@ -24,9 +25,9 @@ from sottovoce.studies.audit.stage import House
 from sottovoce.studies.audit.units import Units
 from sottovoce.threats.audit.sample import NoiseSample
 
-__all__ = ["Marked", "Start", "play_still", "play_training", "start_local"]
+__all__ = ["Account", "Marked", "Start", "Told", "play_still", "play_training", "start_local"]
 
-Start = Callable[[Parts, Canaries], AbstractContextManager[Engine]]
+Start = Callable[[Parts, Behaviour], AbstractContextManager[Engine]]
 Told = Callable[[int, int], None]
 
 
@@ -42,7 +43,7 @@ class Marked(Around):
         return self.engine.send(request._replace(malicious=marked))
 
 
-class _Account:
+class Account:
     """An account that pays for everything: what an audit releases stays in it."""
 
     def drawn(self, round_: int, commitment: str) -> None:
@@ -53,7 +54,7 @@ class _Account:
 
 
 @contextmanager
-def start_local(parts: Parts, canaries: Canaries) -> Iterator[Engine]:
+def start_local(parts: Parts, canaries: Behaviour) -> Iterator[Engine]:
     """Start the engine of the experiment, with canaries among its clients."""
     experiment = parts.experiment
     blueprint = replace(parts.blueprint(), behaviour=canaries)
@@ -74,7 +75,7 @@ def play_training(
     behaviour = _behaviour(canaries, present)
     with start(parts, behaviour) as inner:
         engine = Marked(inner, frozenset(canaries))
-        account = _Account()
+        account = Account()
         ready = elect(ready, engine, account)
         ready.enrol(engine)
         # Canaries are noise to the model: a round that breaks it is thrown away, and the run goes on.

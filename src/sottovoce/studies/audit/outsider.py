@@ -26,10 +26,10 @@ from sottovoce.studies.audit.units import Units
 from sottovoce.threats.audit.finding import Finding
 from sottovoce.threats.audit.one_run import correct_guesses, epsilon_from_guesses, guess_tail
 
-__all__ = ["Outsider", "canaries_of", "coins"]
+__all__ = ["MOST_SIGNS", "Outsider", "canaries_of", "coins"]
 
 _SIMULATED = 3  # runs drawn from the plan, to choose the number of guesses
-_SIGNS = 50_000_000  # signs of dense canaries: each is as long as a message
+MOST_SIGNS = 50_000_000  # signs of dense canaries: each is as long as a message
 
 Progress = Callable[[int, int], None]
 
@@ -61,7 +61,7 @@ class Outsider:
         length = self.units.plan.request.length
         values = released[:length]
         along = np.array([canary.project(values) for canary in canaries.values()])
-        return self._likelihood(along)
+        return self.likelihood(along)
 
     @property
     def canaries(self) -> int:
@@ -106,10 +106,11 @@ class Outsider:
         for _ in range(self.rounds):
             there = present & (rng.random(count) < rate)
             stddev = noise * math.sqrt(self.units.variance)
-            scores += self._likelihood(there * radius + stddev * rng.standard_normal(count))
+            scores += self.likelihood(there * radius + stddev * rng.standard_normal(count))
         return scores, present
 
-    def _likelihood(self, along: NDArray[np.float64]) -> NDArray[np.float64]:
+    def likelihood(self, along: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the log-likelihood ratios of one sum, by the part of it along each canary."""
         rate, radius = self.units.plan.request.sample_rate, self.units.update_radius
         ratio = (along * radius - radius * radius / 2) / self.units.variance
         if rate == 1:
@@ -125,7 +126,7 @@ def canaries_of(units: Units, clients: int, wanted: int | None, *, half: bool = 
     clients are canaries, so that others can train.
     """
     length = units.plan.request.length
-    most = min(clients, length if units.form == "floats" else max(2, _SIGNS // length))
+    most = min(clients, length if units.form == "floats" else max(2, MOST_SIGNS // length))
     count = most if wanted is None else wanted
     if not 2 <= count <= most:
         raise InputError(f"canaries must be from 2 to {most} with {clients} clients and {length} values, got {count}")

@@ -17,10 +17,12 @@ from sottovoce.core.errors import InputError, RunError
 from sottovoce.experiment.config import Experiment, load
 from sottovoce.experiment.folder import read_rounds, read_summary
 from sottovoce.experiment.records import OPERATOR_ONLY
+from sottovoce.federation.ballots.account import HELPER_LEDGER
 from sottovoce.federation.round import draws_commitment
 from sottovoce.federation.vote import VOTE
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.privacy.ledger import verify
+from sottovoce.studies.audit.ballots.records import check_helper
 from sottovoce.studies.audit.verdict import FALSE_ALARM
 from sottovoce.threats.audit.finding import Finding, checked
 
@@ -82,6 +84,8 @@ def check_folder(run: Path, plan: PrivacyPlan) -> list[Finding]:
         ),
         _epsilons(rounds, summary, plan, chain.charged),
     ]
+    if plan.shares.by_aggregators and not opened.get("deployment"):  # elsewhere the helper keeps its own
+        found += check_helper(run, plan, told, _entries(run / HELPER_LEDGER))
     return [*found, *_draws(run, plan, entries)]
 
 

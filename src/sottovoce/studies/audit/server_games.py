@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -19,7 +20,33 @@ from sottovoce.threats.audit.gaussian import epsilon_of_mu, mu_below
 from sottovoce.threats.audit.noise import echo, repetition, shift
 from sottovoce.threats.audit.sample import NoiseSample
 
-__all__ = ["ServerGames"]
+__all__ = ["ServerGames", "claim", "exact_bound"]
+
+
+def exact_bound(
+    present: Sequence[float], absent: Sequence[float], threshold: float, delta: float, alpha: float
+) -> float:
+    """Return the lower bound of epsilon from the scores of games, of which those above a threshold are said to be in.
+
+    It needs no assumption, and saturates at the logarithm of the number of games.
+    """
+    if not (present and absent):
+        return 0.0
+    false_positives = sum(score > threshold for score in absent)
+    false_negatives = sum(score <= threshold for score in present)
+    return epsilon_from_counts(false_positives, len(absent), false_negatives, len(present), delta=delta, alpha=alpha)
+
+
+def claim(what: str, name: str, bound: Callable[[float], float], claimed: float, alpha: float) -> Finding:
+    """Test a claimed epsilon by a lower bound; the statistic is the bound at confidence 1 - alpha."""
+    value = bound(alpha)
+    return Finding(
+        f"{what}, {name}",
+        value,
+        p_value_of_bound(bound, claimed),
+        f"the {what.removeprefix('epsilon_server ')} show an epsilon_server of at least {value:.4g} ({name}), and "
+        f"{claimed:.4g} is claimed",
+    )
 
 
 @dataclass
@@ -52,16 +79,7 @@ class ServerGames:
 
     def exact(self, delta: float, alpha: float) -> float:
         """Return the lower bound of epsilon_server that needs no assumption; it saturates at log(games)."""
-        if not (self.games_present and self.games_absent):
-            return 0.0
-        return epsilon_from_counts(
-            sum(score > self.threshold for score in self.games_absent),
-            len(self.games_absent),
-            sum(score <= self.threshold for score in self.games_present),
-            len(self.games_present),
-            delta=delta,
-            alpha=alpha,
-        )
+        return exact_bound(self.games_present, self.games_absent, self.threshold, delta, alpha)
 
     def conditional(self, delta: float, alpha: float) -> float:
         """Return the lower bound of epsilon_server if the noise is Gaussian, and independent in values and rounds."""
@@ -74,19 +92,10 @@ class ServerGames:
 
     def bounds(self, claimed: float, delta: float, alpha: float, conditional_alpha: float) -> list[Finding]:
         """Test the claim by both lower bounds; their statistics are the bounds at confidence 1 - alpha."""
-        found = []
-        for name, bound, rate in (("exact", self.exact, alpha), ("Gaussian", self.conditional, conditional_alpha)):
-            p_value = p_value_of_bound(partial(bound, delta), claimed)
-            value = bound(delta, rate)
-            found.append(
-                Finding(
-                    f"epsilon_server games, {name}",
-                    value,
-                    p_value,
-                    f"the games show an epsilon_server of at least {value:.4g} ({name}), and {claimed:.4g} is claimed",
-                )
-            )
-        return found
+        return [
+            claim("epsilon_server games", name, partial(bound, delta), claimed, rate)
+            for name, bound, rate in (("exact", self.exact, alpha), ("Gaussian", self.conditional, conditional_alpha))
+        ]
 
     def score(self, name: str, along: float, *, present: bool) -> None:
         """Take in the score of one canary in one round."""

@@ -29,7 +29,7 @@ from sottovoce.studies.audit.units import Units
 from sottovoce.threats.audit.errors import epsilon_from_counts
 from sottovoce.threats.audit.sample import NoiseSample
 
-__all__ = ["play_server_games"]
+__all__ = ["play_server_games", "threshold_of_games"]
 
 _KEPT = 12  # clients of a round whose words are kept
 _KEPT_ROUNDS = 2  # of each of the first two games, so that keys of rounds, clients and runs are compared
@@ -75,7 +75,7 @@ def play_server_games(house: House, *, games: int, seed: int, tell: Progress = l
         units,
         rounds,
         stddev,
-        _threshold(units.radius / stddev * math.sqrt(rounds), max(1, games // 2)),
+        threshold_of_games(units.radius / stddev * math.sqrt(rounds), max(1, games // 2)),
         seen=NoiseSample(stddev**2, centre=centre * still, discrete=units.discrete),
         released=NoiseSample(units.variance, centre=centre * (still + shares.colluders), discrete=units.discrete),
         shares=NoiseSample(share, centre=centre, discrete=units.discrete),
@@ -88,7 +88,7 @@ def play_server_games(house: House, *, games: int, seed: int, tell: Progress = l
     return evidence
 
 
-def _threshold(mu: float, each: int) -> float:
+def threshold_of_games(mu: float, each: int) -> float:
     """Return the score above which the server says "in": the one that promises most by the plan, before any game."""
     from scipy.stats import norm
 
@@ -96,7 +96,8 @@ def _threshold(mu: float, each: int) -> float:
         false_positives, false_negatives = round(each * norm.sf(at)), round(each * norm.cdf(at - mu))
         return epsilon_from_counts(false_positives, each, false_negatives, each, delta=0.0, alpha=0.05)
 
-    return float(max(np.linspace(0.0, mu + 2.0, 81).tolist(), key=promised))
+    best = float(max(np.linspace(0.0, mu + 2.0, 81).tolist(), key=promised))
+    return best if promised(best) else mu / 2  # where the plan promises nothing, what shows noise that is missing
 
 
 def _kinds(units: Units) -> list[Canary]:

@@ -32,13 +32,13 @@ from sottovoce.privacy import PrivacyPlan
 from sottovoce.schemes.base import Message, Scheme, State
 from sottovoce.studies.audit.canaries import Canaries
 
-__all__ = ["House", "Sight", "Stage", "Watched", "furnish"]
+__all__ = ["NOBODY", "House", "Sight", "Stage", "Still", "Watched", "furnish"]
 
-_NOBODY = Shard(np.zeros((0, 1), np.float32), np.zeros(0, np.int64))
+NOBODY = Shard(np.zeros((0, 1), np.float32), np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True)
-class _Still:
+class Still:
     """A trainer whose updates are one value everywhere."""
 
     value: float
@@ -206,7 +206,7 @@ class House:
         host = self._host(seeds, canaries)
         engine = Stage(host, marked.intersection(cohort), frozenset(leavers), told)
         terms = Terms(len(cohort), self.plan.request.clip_norm if clip_norm is None else clip_norm)
-        down = self._down(round_) + terms.pack()
+        down = self.down(round_) + terms.pack()
         aggregator = _watching(self.aggregator, coding, seeds)
         try:
             total = drive(engine, aggregator.collect(round_, list(cohort), down, terms, spend))
@@ -217,11 +217,11 @@ class House:
     def _host(self, seeds: Seeds, canaries: Behaviour | None) -> Host:
         """Return fresh clients, with secrets from these seeds."""
         knowledge = replace(self.knowledge, coding=Private(self.plan, seeds), keys=Registry(seeds, self.clients))
-        still = _Still(1.0 if self.plan.request.form == "signs" else 0.0)
-        malice = None if canaries is None else Malice(canaries, lambda client: _NOBODY, lambda: still)
-        return Host(knowledge, still, lambda client: _NOBODY, seeds, {}, malice)
+        still = Still(1.0 if self.plan.request.form == "signs" else 0.0)
+        malice = None if canaries is None else Malice(canaries, lambda client: NOBODY, lambda: still)
+        return Host(knowledge, still, lambda client: NOBODY, seeds, {}, malice)
 
-    def _down(self, round_: int) -> bytes:
+    def down(self, round_: int) -> bytes:
         """Return the downlink of w_0; the model plays no part in a game."""
         seed = self.scheme.round_seed(round_)
         if seed not in self._downs:
@@ -240,6 +240,7 @@ def furnish(ready: Ready, plan: PrivacyPlan) -> House:
         private=True,
         mean_size=None,
         policy=None if told.policy is None else told.policy.bind(told.setup),
+        ballot=told.ballot,
     )
     state = ready.server.init(parts.start)
     return House(ready.scheme, plan, knowledge, ready.server.aggregator, state, parts.cohort.clients)

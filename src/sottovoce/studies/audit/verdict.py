@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sottovoce.threats.audit.finding import Finding
 
-__all__ = ["FALSE_ALARM", "Audit", "threshold_of"]
+__all__ = ["FALSE_ALARM", "Aggregator", "Audit", "caution", "threshold_of"]
 
 FALSE_ALARM: Final = 1e-4  # of a whole audit of a correct build; each test gets an equal part
 
@@ -19,11 +19,28 @@ def threshold_of(tests: Sequence[Finding]) -> float:
     return FALSE_ALARM / max(1, sum(not test.certain for test in tests))
 
 
+def caution() -> str:
+    """Return what every audit says of itself."""
+    return (
+        "A lower bound is no proof: an attack that was not played may show more. A correct build is accused in "
+        f"{FALSE_ALARM:g} of all audits at most."
+    )
+
+
+class Aggregator(NamedTuple):
+    """What games against one of two aggregators show: the larger valid bound, and the one that assumes nothing."""
+
+    name: str
+    lower: float
+    exact: float
+
+
 @dataclass(frozen=True)
 class Audit:
     """The result of an audit. Each lower bound holds with probability `confidence`.
 
-    An epsilon is infinite where the plan proves none.
+    An epsilon is infinite where the plan proves none. Where two aggregators count ballots, `epsilon_server_lower` is
+    the larger of their bounds.
     """
 
     epsilon: float
@@ -35,6 +52,7 @@ class Audit:
     canaries: int
     games: int
     note: str
+    aggregators: tuple[Aggregator, ...] = ()
 
     @property
     def threshold(self) -> float:
@@ -57,7 +75,7 @@ class Audit:
 
     def document(self) -> dict[str, Any]:
         """Return the audit as JSON has it."""
-        return {
+        document: dict[str, Any] = {
             "epsilon": _finite(self.epsilon),
             "epsilon_lower": self.epsilon_lower,
             "epsilon_server": _finite(self.epsilon_server),
@@ -79,6 +97,11 @@ class Audit:
             "games": self.games,
             "note": self.note,
         }
+        if self.aggregators:
+            document["aggregators"] = {
+                each.name: {"epsilon_lower": each.lower, "epsilon_lower_exact": each.exact} for each in self.aggregators
+            }
+        return document
 
 
 def _finite(value: float) -> float | None:

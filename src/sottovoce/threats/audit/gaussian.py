@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import InputError
 from sottovoce.core.validate import in_range
 
-__all__ = ["MOST_MU", "Spread", "epsilon_of_mu", "mu_below"]
+__all__ = ["MOST_MU", "Spread", "epsilon_of_mu", "mu_below", "mu_of_difference"]
 
 MOST_MU: Final = 1e4  # what is said of a release without noise, whose mu is infinite; epsilon is 5e7 there
 
@@ -67,10 +67,14 @@ def mu_below(present: NDArray[Any], absent: NDArray[Any], noise: Spread, alpha: 
     """
     if present.size == 0 or absent.size == 0:
         raise InputError("a lower bound of mu needs games with the canary and games without it")
+    difference = float(np.mean(present, dtype=np.float64) - np.mean(absent, dtype=np.float64))
+    return mu_of_difference(difference, math.sqrt(1 / present.size + 1 / absent.size), noise, alpha)
+
+
+def mu_of_difference(difference: float, width: float, noise: Spread, alpha: float) -> float:
+    """Return a lower bound of mu from a difference of scores whose standard deviation is `width` sigmas."""
     from scipy.stats import norm
 
     sigma = noise.stddev_above(alpha / 2)
-    width = math.sqrt(1 / present.size + 1 / absent.size)
-    difference = float(np.mean(present, dtype=np.float64) - np.mean(absent, dtype=np.float64))
     ratio = MOST_MU if abs(difference) >= MOST_MU * sigma else abs(difference) / sigma
     return max(0.0, math.copysign(ratio, difference) - float(norm.isf(alpha / 2)) * width)

@@ -1,0 +1,285 @@
+"""The stage of a count: real clients, coding, accounts and noise, counted ideally or by the real protocol.
+
+A session is a run of some rounds with one set of secrets. With `secure` leader and helper are the state machines of
+`secagg.ballots`, in this process, so that what travels between them can be seen; else it is the ideal count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sottovoce.core.errors import RunError, SottovoceError
+from sottovoce.core.streams import Seeds
+from sottovoce.federation.aggregate import Aggregator, Total
+from sottovoce.federation.ballots.account import HELPER_LEDGER, HelperAccount
+from sottovoce.federation.ballots.coding import BallotForm, Ballots
+from sottovoce.federation.ballots.ideal import IdealCount
+from sottovoce.federation.ballots.real import RealCount, helper_private, helper_signing, leader_signing
+from sottovoce.federation.coding import Terms
+from sottovoce.federation.engine import drive
+from sottovoce.federation.host import Host, Malice
+from sottovoce.federation.secure import Registry
+from sottovoce.privacy import PrivacyPlan
+from sottovoce.privacy.ledger import verify
+from sottovoce.schemes.packed_signs import Signs
+from sottovoce.secagg import KeyedEntropy
+from sottovoce.secagg.ballots import BallotTerms, Helper, Leader
+from sottovoce.studies.audit.ballots.watched import Casting, Mixed, Opening, Voters
+from sottovoce.studies.audit.stage import NOBODY, House, Stage, Still
+
+__all__ = ["Booth", "CountSight", "Hall", "Session", "sum_of"]
+
+Votes = NDArray[np.int64]
+
+
+@dataclass
+class CountSight:
+    """What was to be seen of one round of a count."""
+
+    total: Total
+    cast: dict[int, Signs]  # the ballots of those that sent one
+    opened: Votes | None = None  # the votes with both noises
+    unpaid: list[str] = field(default_factory=list)  # aggregators that had not charged the round when it was opened
+    masked: dict[int, Signs] = field(default_factory=dict)  # real counts: ballots as the leader sees them
+    wire: list[tuple[str, bytes, bytes]] = field(default_factory=list)  # real counts: request, payload, answer
+
+    def noise(self, length: int) -> Votes:
+        """Return what was opened beside the votes that were cast: the noise of both aggregators."""
+        if self.opened is None:
+            raise RunError("nothing was opened")
+        return self.opened - sum_of(list(self.cast.values()), length)
+
+
+def sum_of(ballots: Sequence[Signs], length: int) -> Votes:
+    """Return the sum of the votes of packed ballots, the slow and obvious way."""
+    if not ballots:
+        return np.zeros(length, np.int64)
+    ones = np.zeros(length, np.int64)
+    for start in range(0, len(ballots), 256):
+        ones += np.unpackbits(np.stack(ballots[start : start + 256]), axis=1, count=length, bitorder="little").sum(
+            axis=0, dtype=np.int64
+        )
+    return 2 * ones - len(ballots)
+
+
+class Booth:
+    """Leader and helper of all games of an audit: one session of transfers, whoever votes and whatever the noise is."""
+
+    def __init__(self, terms: BallotTerms, seeds: Seeds, secret: bytes) -> None:
+        self.terms = terms
+        self.registry: Mapping[int, bytes] = {}
+        self.account: HelperAccount | None = None
+        self.coding: Ballots | None = None  # of the helper
+        self.asked: list[tuple[str, bytes, bytes]] = []
+        self.sight: Session | None = None
+        entropy = KeyedEntropy(hashlib.sha256(b"sottovoce audit" + secret).digest())
+        self._helper = Helper(
+            terms,
+            helper_signing(seeds),
+            helper_private(seeds),
+            _Registered(self),
+            account=_Current(self),
+            noise=self._noise,
+            entropy=entropy,
+        )
+        self.leader = Leader(terms, leader_signing(seeds), _Registered(self), self._answer, entropy)
+
+    def _noise(self, round_: int) -> Votes:
+        if self.coding is None:
+            raise RunError("no session has begun")
+        return self.coding.helper_noise(round_)
+
+    def _answer(self, kind: str, payload: bytes) -> bytes:
+        if kind == "open" and self.sight is not None:
+            self.sight.check_leader()
+        reply = self._helper.answer(kind, payload)
+        self.asked.append((kind, payload, reply))
+        if kind == "open" and self.sight is not None:
+            self.sight.check_helper()
+        return reply
+
+
+class _Registered(Mapping[int, bytes]):
+    """The keys of the clients of the game that is played."""
+
+    def __init__(self, booth: Booth) -> None:
+        self._booth = booth
+
+    def __getitem__(self, client: int) -> bytes:
+        return self._booth.registry[client]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._booth.registry)
+
+    def __len__(self) -> int:
+        return len(self._booth.registry)
+
+
+class _Current:
+    """The helper's account of the game that is played."""
+
+    def __init__(self, booth: Booth) -> None:
+        self._booth = booth
+
+    @property
+    def _account(self) -> HelperAccount:
+        if self._booth.account is None:
+            raise RunError("no session has begun")
+        return self._booth.account
+
+    def check_round(self, round_: int) -> None:
+        """Raise if a round cannot be counted any more."""
+        self._account.check_round(round_)
+
+    def admits(self, client: int, round_: int) -> bool:
+        """Tell whether a client may be counted once more."""
+        return self._account.admits(client, round_)
+
+    def reserve(self, round_: int, clients: list[int], *, counter: int, session: str) -> None:
+        """Write down whom a round counts."""
+        self._account.reserve(round_, clients, counter=counter, session=session)
+
+    def charge(self, round_: int) -> None:
+        """Charge a round."""
+        self._account.charge(round_)
+
+
+class _HeardCount(RealCount):
+    """A real count whose leader is that of a booth."""
+
+    def hear(self, booth: Booth) -> None:
+        """Take the booth's leader, who talks to a helper of this process."""
+        self._leader = booth.leader
+
+
+@dataclass(frozen=True)
+class Hall:
+    """Everything that the games of an audit have in common."""
+
+    house: House
+    form: BallotForm
+    booth: Booth | None  # None: the count is ideal
+
+    @property
+    def plan(self) -> PrivacyPlan:
+        """Return the plan."""
+        return self.house.plan
+
+    @property
+    def length(self) -> int:
+        """Return the votes of a ballot."""
+        return self.plan.request.length
+
+    def coding(self, owners: Mixed) -> Ballots:
+        """Return how an aggregator that knows these secrets draws its noise."""
+        return Ballots(self.plan, owners, self.form)
+
+    @contextmanager
+    def session(self, owners: Mixed, folder: Path | None) -> Iterator[Session]:
+        """Begin a run with these secrets; the helper keeps its account in a folder.
+
+        Without a folder an ideal count keeps none. A real one needs it.
+        """
+        session = Session(self, owners, None if folder is None else folder / HELPER_LEDGER)
+        opening = Opening(self.plan, owners, self.form, session.take)
+        with ExitStack() as stack:
+            if self.booth is None:
+                count = IdealCount(opening)
+                if folder is not None:
+                    stack.enter_context(count.counting(folder))
+                session.count = count
+            elif folder is None:
+                raise RunError("a real count needs a folder for the helper's account")
+            else:
+                session.count = self._heard(self.booth, opening, owners)
+                self.booth.account = stack.enter_context(HelperAccount.open(folder, self.plan))
+                self.booth.sight = session
+            yield session
+
+    def _heard(self, booth: Booth, opening: Opening, owners: Mixed) -> Aggregator:
+        booth.registry = Registry(owners.clients, self.house.clients)
+        booth.coding = self.coding(owners)
+        count = _HeardCount(opening, booth.terms, booth.registry, owners.clients)
+        count.hear(booth)
+        return count
+
+
+@dataclass
+class Session:
+    """Some rounds with one set of secrets."""
+
+    hall: Hall
+    owners: Mixed
+    ledger: Path | None
+    count: Aggregator | None = None
+    _opened: Votes | None = None
+    _paid: bool = False
+    _round: int = 0
+    _unpaid: list[str] = field(default_factory=list)
+
+    def play(self, round_: int, cohort: Sequence[int], voters: Voters | None = None) -> CountSight:
+        """Play one round with a cohort that is given; who is no canary trains on nothing and votes by its coins."""
+        if self.count is None:
+            raise RunError("the session has not begun")
+        house, booth = self.hall.house, self.hall.booth
+        self._opened, self._paid, self._round, self._unpaid = None, False, round_, []
+        casting = Casting(self.hall.plan, self.owners, self.hall.form)
+        messages: dict[int, bytes] = {}
+        marked = frozenset() if voters is None else frozenset(voters.canaries).intersection(cohort)
+        stage = Stage(self._host(casting, voters), marked, frozenset(), messages.__setitem__)
+        terms = Terms(0, self.hall.plan.request.clip_norm)
+        if booth is not None:
+            booth.asked.clear()
+        try:
+            down = house.down(round_) + terms.pack()
+            total = drive(stage, self.count.collect(round_, list(cohort), down, terms, self._spend))
+        except SottovoceError as error:  # refused, as in a run that would end here
+            total = Total(reason=str(error))
+        cast = casting.cast
+        if voters is not None:
+            cast |= {
+                client: voters.canaries[client].message(self.hall.plan, 0.0)
+                for client in voters.present.intersection(marked)
+            }
+        sight = CountSight(total, cast, self._opened, self._unpaid)
+        if booth is not None:
+            sight.wire = list(booth.asked)
+            size = (self.hall.length + 7) // 8
+            sight.masked = {client: np.frombuffer(message, np.uint8, size) for client, message in messages.items()}
+        return sight
+
+    def take(self, votes: Votes) -> None:
+        """Take in the votes when they are opened."""
+        self._opened = votes
+        if self.hall.booth is None:  # of a real count the leader sees them as soon as the helper answers
+            self.check_leader()
+            self.check_helper()
+
+    def check_leader(self) -> None:
+        """Note whether the leader's account was charged by now."""
+        if not self._paid:
+            self._unpaid.append("leader")
+
+    def check_helper(self) -> None:
+        """Note whether the helper's account was charged by now, on disk."""
+        if self.ledger is not None and self._round not in verify(self.ledger).charged:
+            self._unpaid.append("helper")
+
+    def _spend(self) -> None:
+        self._paid = True
+
+    def _host(self, casting: Casting, voters: Voters | None) -> Host:
+        """Return fresh clients, with these secrets."""
+        house, plan = self.hall.house, self.hall.plan
+        keys = Registry(self.owners.clients, house.clients)
+        still = Still(1.0 if plan.request.form == "signs" else 0.0)
+        malice = None if voters is None else Malice(voters, lambda client: NOBODY, lambda: still)
+        knowledge = replace(house.knowledge, coding=casting, keys=keys)
+        return Host(knowledge, still, lambda client: NOBODY, self.owners, {}, malice)

@@ -1,0 +1,91 @@
+"""Check the account that the helper of a run kept: `helper-ledger.jsonl`, beside the leader's.
+
+Like all checks of records these have no chance in them, and tell nothing about who was counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from sottovoce.federation.ballots.account import HELPER_LEDGER
+from sottovoce.privacy import PrivacyPlan
+from sottovoce.privacy.ledger import verify
+from sottovoce.threats.audit.finding import Finding, checked
+
+__all__ = ["check_helper"]
+
+
+def check_helper(run: Path, plan: PrivacyPlan, released: Iterable[int], entries: list[dict[str, Any]]) -> list[Finding]:
+    """Return the checks of the helper's account: `entries` are its lines, `released` the rounds of the run's records.
+
+    A helper at another institution keeps its account there; this is for runs that started their own.
+    """
+    chain = verify(run / HELPER_LEDGER)
+    opened = entries[0] if entries else {}
+    missing = sorted(set(released).difference(chain.charged))
+    notes = [entry for entry in entries if entry.get("kind") == "ballots"]
+    return [
+        checked("helper's chain", chain.problem is None, f"the helper's account does not hold: {chain.problem}"),
+        checked(
+            "helper's plan",
+            opened.get("digest") == plan.digest() and opened.get("limit") == plan.rounds,
+            "the helper's account is that of another plan than the one that config.toml solves to",
+        ),
+        checked(
+            "rounds charged by the helper",
+            not missing,
+            f"{len(missing)} rounds were released and never charged by the helper, the first of them round {missing[0]}"
+            if missing
+            else "",
+        ),
+        checked(
+            "helper's charges within the budget",
+            len({round_ for round_ in chain.charged if round_ > 0}) <= plan.rounds,
+            f"the helper charged more than {plan.rounds} rounds, which is what the budget affords",
+        ),
+        checked(
+            "helper reserved before it charged",
+            _in_order(entries),
+            "the helper charged a round before it wrote down whom it counts",
+        ),
+        checked(
+            "participations by the helper",
+            _most_counted(notes) <= plan.max_participations,
+            f"the helper counted a client in more than {plan.max_participations} rounds, which is the cap",
+        ),
+        checked("helper's transfers", _forward(notes), "transfers of one session went back, and rows were used twice"),
+    ]
+
+
+def _in_order(entries: list[dict[str, Any]]) -> bool:
+    """Tell whether every charge comes after a line that says whom its round counts."""
+    reserved: set[Any] = set()
+    for entry in entries:
+        if entry.get("kind") == "ballots":
+            reserved.add(entry.get("round"))
+        if entry.get("kind") == "charge" and entry.get("round") not in reserved:
+            return False
+    return True
+
+
+def _most_counted(notes: list[dict[str, Any]]) -> int:
+    """Return the most rounds in which one client was counted; a simulation that repeats a round counts the same."""
+    rounds: dict[Any, set[int]] = defaultdict(set)
+    for note in notes:
+        rounds[note.get("round")].update(note.get("clients", ()))
+    counted = Counter(client for clients in rounds.values() for client in clients)
+    return max(counted.values(), default=0)
+
+
+def _forward(notes: list[dict[str, Any]]) -> bool:
+    """Tell whether the transfers of each session only went forward."""
+    reached: dict[Any, int] = {}
+    for note in notes:
+        session, counter = note.get("session"), int(note.get("counter", 0))
+        if counter < reached.get(session, 0):
+            return False
+        reached[session] = counter
+    return True

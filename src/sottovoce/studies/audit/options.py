@@ -1,0 +1,88 @@
+"""How much an audit plays, and the federation that it plays with."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+
+from sottovoce.core.errors import InputError
+from sottovoce.core.validate import in_range
+from sottovoce.experiment.config import Experiment, parse
+from sottovoce.experiment.parts import gather
+from sottovoce.experiment.protection import protect
+from sottovoce.experiment.ready import Ready, make_ready, start_engine, with_importance
+from sottovoce.federation.engine import Evaluator
+from sottovoce.privacy import PrivacyPlan
+from sottovoce.studies.audit.one_run import Start, start_local
+
+__all__ = ["CONDITIONAL", "CONFIDENCE", "ENOUGH", "Options", "number", "ready_to_play"]
+
+CONFIDENCE = 0.95
+ENOUGH = 400  # canaries: more hardly show more
+CONDITIONAL = 1e-3  # the Gaussian bound comes near the truth, and at 0.05 would often be above it
+
+Tell = Callable[[str, int, int], None]
+
+
+def _silence(what: str, done: int, total: int) -> None:
+    """Say nothing."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How much an audit plays. None: as much as takes about a minute, and less if it is to be quick.
+
+    `games` are runs against the server, `canaries` those of one run against outsiders, `seeds` the number of such runs.
+    A `quick` audit trains nobody. A `secure` one plays its games through real secure aggregation.
+    """
+
+    games: int | None = None
+    canaries: int | None = None
+    seeds: int | None = None
+    quick: bool = False
+    secure: bool = False
+    confidence: float = CONFIDENCE
+    seed: int = 0
+    start: Start = start_local
+    tell: Tell = field(default=_silence, repr=False)
+
+    def __post_init__(self) -> None:
+        in_range("confidence", self.confidence, low=0.5, high=1, open_high=True)
+        in_range("seed", self.seed, low=0)
+        if self.seeds is not None:
+            in_range("seeds", self.seeds, low=1)
+        if self.games is not None:
+            in_range("games", self.games, low=2)
+        if self.canaries is not None:
+            in_range("canaries", self.canaries, low=2)
+
+
+def ready_to_play(experiment: Experiment, options: Options, seed: int | None = None) -> tuple[Ready, PrivacyPlan]:
+    """Return the federation as the experiment makes it, with honest clients and the sums that are to be played."""
+    tables = {name: dict(table) for name, table in experiment.tables().items() if name != "threat"}
+    real, ideal = ("ballot", "ideal-ballot") if experiment.counts_ballots else ("real", "ideal")
+    tables["aggregation"]["secure"] = real if options.secure else ideal
+    tables["aggregation"].pop("helper", None)  # one that listens elsewhere: the games have their own
+    if seed is not None:
+        tables["experiment"]["seed"] = seed
+    parts = gather(parse(tables))
+    protection = protect(parts)
+    asks = protection.unsolved or (parts.scheme.needs_importance and protection.vote_plan is None)
+    with start_engine(parts) if asks else nullcontext((None, None)) as (_, evaluator):
+        ready = make_ready(protection, cast("Evaluator", evaluator))  # which is not asked where there is none
+    plan = ready.plan
+    if plan is None:
+        raise InputError("the experiment is not private, so there is no epsilon to audit")
+    if protection.vote_plan is not None:  # coordinates that nobody has voted for yet: games need some, whichever
+        ready = with_importance(ready, np.arange(parts.network.dim, 0, -1, dtype=np.float32))
+    return ready, plan
+
+
+def number(*names: object) -> int:
+    """Return a number that follows from names."""
+    return int.from_bytes(hashlib.sha256(" ".join(map(str, names)).encode()).digest()[:6], "little")

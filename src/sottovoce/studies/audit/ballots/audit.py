@@ -12,7 +12,8 @@ from sottovoce.core.streams import Seeds
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.ready import Ready
 from sottovoce.federation.ballots.coding import Ballots
-from sottovoce.studies.audit.ballots.hall import Booth, Hall
+from sottovoce.studies.audit.ballots.booth import Booth
+from sottovoce.studies.audit.ballots.hall import Hall
 from sottovoce.studies.audit.ballots.outsiders import play_outsiders
 from sottovoce.studies.audit.ballots.play import SEATS, CountGames, play_count_games
 from sottovoce.studies.audit.ballots.rules import counted_enough, noise_of_cohorts, one_ballot

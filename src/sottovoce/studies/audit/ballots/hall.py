@@ -6,8 +6,7 @@ A session is a run of some rounds with one set of secrets. With `secure` leader 
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,12 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import RunError, SottovoceError
-from sottovoce.core.streams import Seeds
 from sottovoce.federation.aggregate import Aggregator, Total
 from sottovoce.federation.ballots.account import HELPER_LEDGER, HelperAccount
 from sottovoce.federation.ballots.coding import BallotForm, Ballots
 from sottovoce.federation.ballots.ideal import IdealCount
-from sottovoce.federation.ballots.real import RealCount, helper_private, helper_signing, leader_signing
 from sottovoce.federation.coding import Terms
 from sottovoce.federation.engine import drive
 from sottovoce.federation.host import Host, Malice
@@ -29,12 +26,11 @@ from sottovoce.federation.secure import Registry
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.privacy.ledger import verify
 from sottovoce.schemes.packed_signs import Signs
-from sottovoce.secagg import KeyedEntropy
-from sottovoce.secagg.ballots import BallotTerms, Helper, Leader
+from sottovoce.studies.audit.ballots.booth import Booth, HeardCount
 from sottovoce.studies.audit.ballots.watched import Casting, Mixed, Opening, Voters
 from sottovoce.studies.audit.stage import NOBODY, House, Stage, Still
 
-__all__ = ["Booth", "CountSight", "Hall", "Session", "sum_of"]
+__all__ = ["CountSight", "Hall", "Session", "sum_of"]
 
 Votes = NDArray[np.int64]
 
@@ -67,96 +63,6 @@ def sum_of(ballots: Sequence[Signs], length: int) -> Votes:
             axis=0, dtype=np.int64
         )
     return 2 * ones - len(ballots)
-
-
-class Booth:
-    """Leader and helper of all games of an audit: one session of transfers, whoever votes and whatever the noise is."""
-
-    def __init__(self, terms: BallotTerms, seeds: Seeds, secret: bytes) -> None:
-        self.terms = terms
-        self.registry: Mapping[int, bytes] = {}
-        self.account: HelperAccount | None = None
-        self.coding: Ballots | None = None  # of the helper
-        self.asked: list[tuple[str, bytes, bytes]] = []
-        self.sight: Session | None = None
-        entropy = KeyedEntropy(hashlib.sha256(b"sottovoce audit" + secret).digest())
-        self._helper = Helper(
-            terms,
-            helper_signing(seeds),
-            helper_private(seeds),
-            _Registered(self),
-            account=_Current(self),
-            noise=self._noise,
-            entropy=entropy,
-        )
-        self.leader = Leader(terms, leader_signing(seeds), _Registered(self), self._answer, entropy)
-
-    def _noise(self, round_: int) -> Votes:
-        if self.coding is None:
-            raise RunError("no session has begun")
-        return self.coding.helper_noise(round_)
-
-    def _answer(self, kind: str, payload: bytes) -> bytes:
-        if kind == "open" and self.sight is not None:
-            self.sight.check_leader()
-        reply = self._helper.answer(kind, payload)
-        self.asked.append((kind, payload, reply))
-        if kind == "open" and self.sight is not None:
-            self.sight.check_helper()
-        return reply
-
-
-class _Registered(Mapping[int, bytes]):
-    """The keys of the clients of the game that is played."""
-
-    def __init__(self, booth: Booth) -> None:
-        self._booth = booth
-
-    def __getitem__(self, client: int) -> bytes:
-        return self._booth.registry[client]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._booth.registry)
-
-    def __len__(self) -> int:
-        return len(self._booth.registry)
-
-
-class _Current:
-    """The helper's account of the game that is played."""
-
-    def __init__(self, booth: Booth) -> None:
-        self._booth = booth
-
-    @property
-    def _account(self) -> HelperAccount:
-        if self._booth.account is None:
-            raise RunError("no session has begun")
-        return self._booth.account
-
-    def check_round(self, round_: int) -> None:
-        """Raise if a round cannot be counted any more."""
-        self._account.check_round(round_)
-
-    def admits(self, client: int, round_: int) -> bool:
-        """Tell whether a client may be counted once more."""
-        return self._account.admits(client, round_)
-
-    def reserve(self, round_: int, clients: list[int], *, counter: int, session: str) -> None:
-        """Write down whom a round counts."""
-        self._account.reserve(round_, clients, counter=counter, session=session)
-
-    def charge(self, round_: int) -> None:
-        """Charge a round."""
-        self._account.charge(round_)
-
-
-class _HeardCount(RealCount):
-    """A real count whose leader is that of a booth."""
-
-    def hear(self, booth: Booth) -> None:
-        """Take the booth's leader, who talks to a helper of this process."""
-        self._leader = booth.leader
 
 
 @dataclass(frozen=True)
@@ -200,13 +106,13 @@ class Hall:
             else:
                 session.count = self._heard(self.booth, opening, owners)
                 self.booth.account = stack.enter_context(HelperAccount.open(folder, self.plan))
-                self.booth.sight = session
+                self.booth.watch = session
             yield session
 
     def _heard(self, booth: Booth, opening: Opening, owners: Mixed) -> Aggregator:
         booth.registry = Registry(owners.clients, self.house.clients)
         booth.coding = self.coding(owners)
-        count = _HeardCount(opening, booth.terms, booth.registry, owners.clients)
+        count = HeardCount(opening, booth.terms, booth.registry, owners.clients)
         count.hear(booth)
         return count
 
@@ -224,8 +130,13 @@ class Session:
     _round: int = 0
     _unpaid: list[str] = field(default_factory=list)
 
-    def play(self, round_: int, cohort: Sequence[int], voters: Voters | None = None) -> CountSight:
-        """Play one round with a cohort that is given; who is no canary trains on nothing and votes by its coins."""
+    def play(
+        self, round_: int, cohort: Sequence[int], voters: Voters | None = None, *, listen: bool = False
+    ) -> CountSight:
+        """Play one round with a cohort that is given; who is no canary trains on nothing and votes by its coins.
+
+        With `listen` what travels in a real count is kept.
+        """
         if self.count is None:
             raise RunError("the session has not begun")
         house, booth = self.hall.house, self.hall.booth
@@ -237,6 +148,7 @@ class Session:
         terms = Terms(0, self.hall.plan.request.clip_norm)
         if booth is not None:
             booth.asked.clear()
+            booth.listens = listen
         try:
             down = house.down(round_) + terms.pack()
             total = drive(stage, self.count.collect(round_, list(cohort), down, terms, self._spend))
@@ -249,7 +161,7 @@ class Session:
                 for client in voters.present.intersection(marked)
             }
         sight = CountSight(total, cast, self._opened, self._unpaid)
-        if booth is not None:
+        if booth is not None and listen:
             sight.wire = list(booth.asked)
             size = (self.hall.length + 7) // 8
             sight.masked = {client: np.frombuffer(message, np.uint8, size) for client, message in messages.items()}

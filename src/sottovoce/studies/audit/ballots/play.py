@@ -164,7 +164,7 @@ def _play(evidence: CountGames, session: Session, game: int) -> None:
     voters = Voters(seating.canaries, seating.present)
     scores = {view.name: 0.0 for view in evidence.views}
     for round_ in range(1, hall.plan.max_participations + 1):
-        sight = session.play(round_, cohort, voters)
+        sight = session.play(round_, cohort, voters, listen=evidence.transcripts.wanting)
         evidence.unpaid += sight.unpaid
         if sight.opened is None:
             evidence.failures.append(sight.total.reason or "nothing was released")

@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.secagg.ballots.chunks import chunks_of
-from sottovoce.secagg.ot.base import TRANSFERS
 from sottovoce.secagg.ot.bits import WIDTH
 from sottovoce.studies.audit.ballots.hall import CountSight
 from sottovoce.threats.audit.finding import Finding
@@ -42,6 +41,11 @@ class Transcripts:
     right: Counter[str] = field(default_factory=Counter)
     guesses: Counter[str] = field(default_factory=Counter)
 
+    @property
+    def wanting(self) -> bool:
+        """Tell whether more rounds would show more."""
+        return max(self.guesses.values(), default=0) < _BITS
+
     def take(self, sight: CountSight) -> None:
         """Take in what a round of the real protocol showed; an ideal count shows nothing."""
         clients = sorted(sight.cast)
@@ -58,8 +62,8 @@ class Transcripts:
             shape = chunk.ballots, chunk.width
             lowest = np.frombuffer(words, np.uint8).reshape(chunk.transfers, -1)[:, 0] & 1
             self._guess("leader's view, transfers", lowest.reshape(shape) ^ masked[:, here], ballots[:, here])
-            told = np.frombuffer(columns, np.uint8).reshape(TRANSFERS, -1)[:, WIDTH // 8 :]
-            column = np.unpackbits(told[0], count=chunk.transfers, bitorder="little").reshape(shape)
+            told = np.frombuffer(columns, np.uint8)[WIDTH // 8 :]  # the first column; its first block is a mask
+            column = np.unpackbits(told, count=chunk.transfers, bitorder="little").reshape(shape)
             pads = masked[:, here] ^ ballots[:, here]
             self._guess("helper's view, transfers", column ^ pads, ballots[:, here])
         share = next(reply for kind, _, reply in sight.wire if kind == "open")
@@ -85,8 +89,6 @@ class Transcripts:
         return found
 
     def _guess(self, name: str, guessed: NDArray[Any], ballots: Bits) -> None:
-        if self.guesses[name] >= _BITS:
-            return
         self.right[name] += int(np.count_nonzero(guessed == ballots))
         self.guesses[name] += ballots.size
 

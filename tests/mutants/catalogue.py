@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tests.mutants import (
     audit,
+    ballot_audit,
     ballots,
     count,
     defences,
@@ -38,6 +39,7 @@ __all__ = ["MUTANTS"]
 
 MUTANTS = (
     *audit.MUTANTS,
+    *ballot_audit.MUTANTS,
     *ballots.MUTANTS,
     *count.MUTANTS,
     *defences.MUTANTS,

@@ -120,7 +120,7 @@ class Ledger:
     @property
     def broken(self) -> bool:
         """Tell whether a line could not be written; then the ledger is closed, and must be opened anew."""
-        return self._file.closed
+        return bool(self._file.closed)
 
     @property
     def spent(self) -> int:

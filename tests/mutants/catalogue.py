@@ -7,6 +7,7 @@ mutant must follow the code.
 from __future__ import annotations
 
 from tests.mutants import (
+    attacked,
     audit,
     ballot_audit,
     ballots,
@@ -38,6 +39,7 @@ from tests.mutants import (
 __all__ = ["MUTANTS"]
 
 MUTANTS = (
+    *attacked.MUTANTS,
     *audit.MUTANTS,
     *ballot_audit.MUTANTS,
     *ballots.MUTANTS,

@@ -6,7 +6,7 @@ import pytest
 
 from sottovoce.core.errors import SecAggError
 from sottovoce.secagg import KeyedEntropy
-from sottovoce.secagg.ot import group
+from sottovoce.secagg.ot import base, group
 from sottovoce.secagg.ot.base import BaseReceiver, BaseSender
 
 
@@ -16,8 +16,8 @@ def test_the_prime_is_ffdhe3072_and_safe() -> None:
     assert raw.startswith("ffffffffffffffffadf85458a2bb4a9aafdc5620273d3cf1d8b9c583ce2d3695")
     assert raw.endswith("66c62e37ffffffffffffffff")
     half = group.PRIME >> 1
-    for base in (3, 5):
-        assert pow(base, group.PRIME - 1, group.PRIME) == pow(base, half - 1, half) == 1
+    for number in (3, 5):
+        assert pow(number, group.PRIME - 1, group.PRIME) == pow(number, half - 1, half) == 1
     assert pow(group.GENERATOR, half, group.PRIME) == 1
 
 
@@ -52,3 +52,34 @@ def test_half_of_the_numbers_are_squares_and_so_is_everything_that_is_sent() -> 
     half = group.PRIME >> 1
     for index in range(2):
         assert pow(group.hash_to_square(bytes([index])), half, group.PRIME) == 1
+
+
+def test_a_request_that_is_replayed_in_another_session_gives_the_receiver_no_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(base, "TRANSFERS", 2)
+    sender, receiver = BaseSender(KeyedEntropy(bytes(32))), BaseReceiver(b"one", [0, 1], KeyedEntropy(b"r" * 32))
+
+    offer = sender.offer()
+
+    pairs = sender.keys(b"another", receiver.request())
+
+    assert not {key for pair in pairs for key in pair}.intersection(receiver.keys(offer))
+
+
+def test_a_receiver_that_wants_both_keys_gets_one_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It knows a logarithm for both places, by masks of elements that it then does not send."""
+    monkeypatch.setattr(base, "TRANSFERS", 1)
+    sender, secrets, session = BaseSender(KeyedEntropy(bytes(32))), (5, 7), b"session"
+    known = [group.power(group.GENERATOR, secret) for secret in secrets]
+    zero, one = (
+        element * pow(base._mask(session, 0, place, group.GENERATOR), -1, group.PRIME) % group.PRIME
+        for place, element in enumerate(known)
+    )
+    offer = sender.offer()
+    context = base._context(session, 0, offer, zero, one)
+    wanted = {base._key(group.power(group.unpack(offer), secret), context) for secret in secrets}
+
+    ((first, second),) = sender.keys(session, group.pack(zero) + group.pack(one))
+
+    assert len(wanted.intersection((first, second))) < 2

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from sottovoce.cli import main
 from sottovoce.cli.study import app
 from sottovoce.core.errors import InputError
 from sottovoce.experiment.config import Experiment, load, parse
@@ -85,3 +86,11 @@ def test_the_boost_of_a_file_is_for_shares_alone() -> None:
 
     assert boosts["shares"] is not None and boosts["shares"].boost == 50
     assert boosts["ballots"] is not None and boosts["ballots"].boost is None
+
+
+def test_the_command_says_so_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "open.toml"
+    file.write_text('[data]\nsource = "digits"\nclients = 20\n')
+
+    assert main(["study", "ballots", str(file), "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err == "error: the arms of a study of ballots have one epsilon; add [privacy]\n"

@@ -57,8 +57,6 @@ def play_arms(
     tell: Tell = lambda done, cells, what: None,
 ) -> list[dict[str, Any]]:
     """Play every arm, attack, fraction and seed that is not there yet, and return the summaries of all."""
-    if experiment.privacy is None:
-        raise InputError("the arms of a study of ballots have one epsilon; add [privacy]")
     cells = list(_cells(experiment, attacks, fractions, seeds))
     told = []
     for done, cell in enumerate(cells):
@@ -102,6 +100,8 @@ def _cells(experiment: Experiment, attacks: Sequence[str], fractions: Sequence[f
 
 def arm_of(experiment: Experiment, arm: str, attack: str, fraction: float, seed: int) -> Experiment:
     """Return the experiment of one cell; a boost that the file's `[threat]` has is for shares, a bit cannot have it."""
+    if experiment.privacy is None:
+        raise InputError("the arms of a study of ballots have one epsilon; add [privacy]")
     tables = experiment.tables()
     tables.pop("threat", None)
     name = f"{arm}-{attack or 'honest'}-{fraction:g}-seed-{seed}"

@@ -13,6 +13,7 @@ from sottovoce.api.privacy import filled
 from sottovoce.experiment import tables
 from sottovoce.privacy.accounting.calculator import calculate
 from sottovoce.schemes import make
+from tests.api.small import blobs, simulate
 
 
 def test_privacy_has_the_keys_and_defaults_of_the_table() -> None:
@@ -84,3 +85,16 @@ def test_the_vote_costs_no_more_than_a_quarter_of_epsilon(epsilon: float) -> Non
 )
 def test_nothing_is_filled_in_where_nothing_is_missing(privacy: sv.Privacy, scheme: str, public: str | None) -> None:
     assert filled(privacy, make(scheme), experiment(scheme, public)) == privacy.model_dump(exclude_unset=True)
+
+
+def test_clients_of_simulate_cast_ballots_and_nothing_is_filled_in_that_ballots_do_not_have() -> None:
+    private = {"noise_multiplier": 1.0, "delta": 1e-3}
+    keys: dict[str, Any] = {"secure": "ideal-ballot", "classes": [0, 1, 2]}
+
+    told = simulate(blobs(), privacy={**private, "clip_norm": 1.0}, ballot="sign", **keys).summary
+
+    assert (told["secure"], told["ballot"], told["votes"]) == ("ideal-ballot", "sign", 1.0)
+    with pytest.raises(sv.InputError, match=r'clip_norm is missing; set it, or clipping = "public"$'):
+        simulate(blobs(), privacy=private, **keys)
+    with pytest.raises(sv.ConfigError, match='ballot must be "sign", "stochastic" or "rotated", got "nope"'):
+        simulate(blobs(), privacy=private, ballot="nope", **keys)

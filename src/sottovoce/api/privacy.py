@@ -35,16 +35,21 @@ class Privacy(tables.PrivacyTable):
             raise
 
 
-def filled(privacy: tables.PrivacyTable, scheme: Scheme, experiment: Experiment) -> dict[str, Any]:
+def filled(
+    privacy: tables.PrivacyTable, scheme: Scheme, experiment: Experiment, *, ballots: bool = False
+) -> dict[str, Any]:
     """Return the table of `[privacy]`, with the choices that an experiment file leaves to its author.
 
     Without a clip norm, clipping is "adaptive"; in a small federation the count that it adapts by gets more noise than
     usual, so that the updates keep most of the budget. Without public data, a scheme that chooses its coordinates lets
-    the clients vote for them, with as much noise as it takes to cost at most a quarter of epsilon.
+    the clients vote for them, with as much noise as it takes to cost at most a quarter of epsilon. Ballots have none
+    of this.
 
     Guarantee: both are private and part of the budget, which the plan of the run solves and checks as ever.
     """
     table = privacy.model_dump(exclude_unset=True, exclude_none=True)
+    if ballots:
+        return table
     if "clipping" not in table and "clip_norm" not in table and scheme.form == "floats" and not scheme.once:
         table["clipping"] = "adaptive"
         usual = float(experiment.cohort.sample_rate) * experiment.data.clients / 20

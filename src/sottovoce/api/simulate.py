@@ -20,6 +20,7 @@ from sottovoce.api.result import Result
 from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.core.validate import nearest
 from sottovoce.experiment import tables
+from sottovoce.experiment.ballot_rules import BALLOTS
 from sottovoce.experiment.config import Experiment, parse
 from sottovoce.experiment.given import Given
 from sottovoce.experiment.run import run
@@ -132,8 +133,12 @@ def simulate(
     if privacy is not None:
         private = privacy if isinstance(privacy, tables.PrivacyTable) else Privacy(**privacy)
         _check_classes(loaded, private)
-        # Checked without privacy first: what is filled in depends on the other tables.
-        asked["privacy"] = filled(private, chosen, parse(asked, where="simulate"))
+        # Checked without privacy first, and so without ballots: what is filled in depends on the other tables.
+        others = {**asked, "aggregation": dict(asked.get("aggregation", {}))}
+        ballots = others["aggregation"].get("secure") in BALLOTS
+        for key in ("secure", "ballot", "helper") if ballots else ():
+            others["aggregation"].pop(key, None)
+        asked["privacy"] = filled(private, chosen, parse(others, where="simulate"), ballots=ballots)
     experiment = parse(asked, where="simulate")
     given = Given(
         dataset=records if loaded.given else None,

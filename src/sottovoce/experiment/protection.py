@@ -222,7 +222,8 @@ def _given_norm(parts: Parts, table: PrivacyTable) -> float:
     if table.clipping == "fixed" and (norm := parts.scheme.bind(parts.network.dim).public_norm) is not None:
         return norm
     if table.clipping == "fixed":
-        raise InputError('[privacy] clip_norm is missing; set it, or clipping = "public" or "adaptive"')
+        others = '"public"' if parts.experiment.counts_ballots else '"public" or "adaptive"'
+        raise InputError(f"[privacy] clip_norm is missing; set it, or clipping = {others}")
     return 1.0
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.privacy import PrivacyPlan, Randomness
+from sottovoce.privacy.plan.ballots import solve_ballot_grid
+from sottovoce.privacy.plan.shares import Shares
 
 PAPERS: dict[str, Any] = {
     "clients": 6000,
@@ -74,6 +76,17 @@ def test_words_are_wide_enough_for_the_cohort_and_twelve_deviations(length: int,
 
     assert plan.bits == bits
     assert 2 ** (bits - 1) > plan.cohort_cap + 12 * noise * math.sqrt(length)
+
+
+@pytest.mark.parametrize(("cap", "bits"), [(31_000, 16), (32_000, 32)])
+def test_votes_and_noise_share_the_room_of_a_word(cap: int, bits: int) -> None:
+    """12 deviations are 1,291 votes here: 32,000 clients fit 15 bits, and so does the noise, but not both."""
+    shares = Shares(2 / 3, 0, 2, cap, by_aggregators=True)
+
+    grid = solve_ballot_grid(noise_multiplier=1.7, shares=shares, length=4000, max_slack=1e-18)
+
+    assert grid.bits == bits
+    assert grid.wrap_probability < 1e-25
 
 
 def test_a_client_of_ballots_adds_no_noise_and_an_aggregator_of_masks_none() -> None:

@@ -165,4 +165,20 @@ MUTANTS = (
         ),
         tests=ACCOUNT,
     ),
+    of(
+        "ledger-goes-on-after-half-a-line",
+        "a disk that was full for a moment breaks the chain, and locks everybody out of the account",
+        (
+            "privacy/ledger.py",
+            "            with suppress(OSError):\n                self._file.close()\n",
+            "",
+        ),
+        tests="tests/privacy/test_ledger.py",
+    ),
+    of(
+        "ballot-helper-broken-by-ctrl-c",
+        "a Ctrl-C at the leader breaks the helper in the middle of its ledger",
+        ("federation/ballots/child.py", "signal.SIG_IGN", "signal.default_int_handler"),
+        tests="tests/federation/ballots/test_process.py",
+    ),
 )

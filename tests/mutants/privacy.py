@@ -122,7 +122,7 @@ MUTANTS = (
         "a power cut forgets what was spent",
         (
             "privacy/ledger.py",
-            'self._step("before the sync")\n        os.fsync(self._file.fileno())',
+            'self._step("before the sync")\n            os.fsync(self._file.fileno())',
             'self._step("before the sync")',
         ),
         tests=BLIND,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sottovoce.cli.options import AsJson
 from sottovoce.cli.output import put, put_json
 from sottovoce.core.errors import InputError
+
+if TYPE_CHECKING:
+    from sottovoce.deployment.request import Request
 
 __all__ = ["app"]
 
@@ -95,7 +98,9 @@ def _node(
             else "give the names of the nodes after the federation's folder"
         )
     if request:
-        _asked(folder, as_json)
+        from sottovoce.deployment.keys import request_node
+
+        _asked(request_node(folder), folder, as_json)
     elif accept is not None:
         _accepted(folder, accept, as_json)
     elif renew:
@@ -104,24 +109,61 @@ def _node(
         _added(folder, names or [], as_json)
 
 
-@app.command("helper", epilog="Example: sottovoce keys helper fed notary")
+@app.command(
+    "helper",
+    epilog="Example: on the helper's machine: sottovoce keys helper notary --request; then keys helper fed --accept",
+)
 def _helper(
     context: typer.Context,
-    folder: Federation,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The helper's name.", show_default=False)],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FED", help="The federation's folder; with --request, the helper's.", show_default=False
+        ),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="Of a helper whose keys are made here.", show_default=False),
+    ] = None,
+    request: Annotated[
+        bool, typer.Option("--request", help="Make the helper's keys here, in a folder of its name, and a request.")
+    ] = False,
+    accept: Annotated[
+        Path | None,
+        typer.Option("--accept", metavar="REQUEST", help="Let in the sender of a request.", show_default=False),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Let in the helper that counts ballots with the server (docs/ballots.md); then sign the roster."""
     as_json = as_json or context.obj
-    from sottovoce.deployment.helper_keys import add_helper
+    from sottovoce.deployment.helper_keys import accept_helper, add_helper, request_helper
 
-    made, home = add_helper(folder, name), folder / "helper"
-    _tell(
-        {"path": str(home), "name": made.name, "key": made.key.hex(), "exchange": made.exchange.hex()},
-        f"{made.name} is the helper: {home}\n"
-        f"sign the roster, then move the folder to its machine: sottovoce keys roster {folder}\n",
-        as_json,
-    )
+    if request + (accept is not None) + (name is not None) != 1:
+        raise InputError("give one of --request (with the helper's folder alone), --accept REQUEST, or a name")
+    if request:
+        _asked(request_helper(folder), folder, as_json)
+        return
+    if accept is not None:
+        made, asked = accept_helper(folder, accept)
+        more, words = (
+            {"digest": asked.digest},
+            (
+                f"it needs all files of {folder / 'helper'} once the roster is signed: sottovoce keys roster {folder}\n"
+                f"request digest {asked.digest}: compare it with the helper's operator, and revoke it if it differs\n"
+            ),
+        )
+    else:
+        made = add_helper(folder, name or "")
+        more, words = (
+            {},
+            (
+                f"sign the roster, then move the folder to its machine: sottovoce keys roster {folder}\n"
+                "warning: its keys were made here, and this folder and the server could open every ballot; let "
+                "the helper make its own: sottovoce keys helper NAME --request\n"
+            ),
+        )
+    told = {"path": str(folder / "helper"), "name": made.name, "key": made.key.hex(), "exchange": made.exchange.hex()}
+    _tell(told | more, f"{made.name} is the helper: {folder / 'helper'}\n{words}", as_json)
 
 
 @app.command("roster", epilog="Example: sottovoce keys roster fed --revoke lyon")
@@ -130,11 +172,11 @@ def _roster(
     folder: Federation,
     revoke: Annotated[
         list[str] | None,
-        typer.Option("--revoke", metavar="NAME", help="Take a node out; can be repeated.", show_default=False),
+        typer.Option("--revoke", metavar="NAME", help="Take a node or the helper out; repeatable.", show_default=False),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Sign the roster of all nodes so far, and write what the broker needs to know of them."""
+    """Sign the roster of all nodes and the helper so far, and write what the broker needs to know of them."""
     as_json = as_json or context.obj
     from sottovoce.deployment.keys import sign_roster
 
@@ -148,6 +190,7 @@ def _roster(
                 "root_fingerprint": roster.fingerprint,
                 "digest": roster.digest.hex(),
                 "nodes": [{"id": entry.id, "name": entry.name} for entry in roster.entries],
+                "helper": None if roster.helper is None else roster.helper.name,
                 "revoked": list(signed.revoked),
                 "moved": dict(signed.moved),
             }
@@ -157,7 +200,9 @@ def _roster(
     lines += [f"  {entry.id:>4}  {entry.name}" for entry in roster.entries]
     if roster.helper is not None:
         lines.append(f"  helper {roster.helper.name}")
-    lines += [f"revoked {name}: give the broker the new crl.pem and acl" for name in signed.revoked]
+    lines += [
+        f"revoked {name}: the broker needs the new crl.pem and acl, all others the roster" for name in signed.revoked
+    ]
     lines += [
         f"{name} is now node {id_}: send it the new cert.pem in {folder / 'nodes' / name}"
         for name, id_ in signed.moved.items()
@@ -166,10 +211,8 @@ def _roster(
     put("\n".join(lines) + "\n")
 
 
-def _asked(folder: Path, as_json: bool) -> None:
-    from sottovoce.deployment.keys import request_node
-
-    request, path = request_node(folder), folder / "request.json"
+def _asked(request: Request, folder: Path, as_json: bool) -> None:
+    path = folder / "request.json"
     _tell(
         {"path": str(folder), "name": request.name, "request": str(path), "digest": request.digest},
         f"made {folder}; send {path}, which holds no secret, to whoever holds the root key\n"

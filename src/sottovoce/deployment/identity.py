@@ -5,6 +5,7 @@ ca.pem               the authority that signed all certificates
 signing.key          its Ed25519 signing key in hex, which signs every message and which no broker sees
 exchange.key         the helper's alone: its X25519 key in hex, which opens the seeds of ballots
 roster.json          who else takes part
+roster.newest        revision and digest of the newest roster that this machine has used; it takes no older one
 root.fingerprint     the pinned fingerprint of the key that signs rosters
 """
 
@@ -24,7 +25,7 @@ from cryptography.x509.oid import NameOID
 
 from sottovoce.core.errors import InputError
 from sottovoce.core.words import value_words
-from sottovoce.deployment.durable import read_private
+from sottovoce.deployment.durable import read_private, replace_file
 from sottovoce.deployment.roster import Roster, check_pin, fingerprint
 from sottovoce.secagg.primitives import KEY, verifying_key
 
@@ -126,8 +127,31 @@ class Identity:
         if not self.roster.exists():
             raise InputError(f"{self.roster} is missing; whoever holds the root key signs it: sottovoce keys roster")
         roster = Roster.read(self.roster, self.pinned)
+        self._check_newest(roster)
         self.check(roster)
         return roster
+
+    def _check_newest(self, roster: Roster) -> None:
+        """Raise if this machine has used a newer roster, and remember this one if it is the newest.
+
+        An old roster is signed as well as a new one, and may name a helper or a node that was revoked.
+        """
+        path, own = self.roster.with_name("roster.newest"), (roster.revision, roster.digest.hex())
+        try:
+            revision, digest = path.read_text(encoding="ascii").split() if path.exists() else ("0", "")
+            newest = (int(revision), digest)
+        except (OSError, ValueError):
+            raise InputError(f"{path} is damaged; take the newest roster, and remove this file then") from None
+        if newest[0] > own[0] or (newest[0] == own[0] and newest != own):
+            raise InputError(
+                f"{self.roster} is revision {own[0]}, and this machine has used another of revision {newest[0]}; take "
+                "the newest from whoever signs it"
+            )
+        if newest != own:
+            try:
+                replace_file(path, f"{own[0]} {own[1]}\n".encode())
+            except OSError as error:
+                log.warning("%s cannot be written (%s): an old roster will not be noticed", path, error.strerror)
 
     def check(self, roster: Roster) -> None:
         """Raise unless the roster has this machine's signing key and certificate in its place."""

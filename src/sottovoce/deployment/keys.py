@@ -4,9 +4,9 @@ FED/                offline: ca.key (certificates), root.key (rosters), register
 FED/public/         for everybody: ca.pem, roster.json, root.fingerprint, and what the broker needs
 FED/broker/         key.pem and cert.pem for the broker's machine
 FED/server/         the training server's identity
-FED/helper/         the identity of the helper that counts ballots, if there is one (`helper_keys`)
+FED/helper/         the helper that counts ballots, if there is one, as nodes below (`helper_keys`)
 FED/nodes/NAME/     a node's identity, or only the public half of it if the node made its keys itself
-FED/revoked/        what was nodes/NAME once
+FED/revoked/        what was nodes/NAME or helper once
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ __all__ = [
     "Signed",
     "accept_node",
     "add_nodes",
+    "check_new",
     "ends_in",
     "init_federation",
     "publish",
@@ -64,7 +65,7 @@ def init_federation(folder: Path, *, broker: str = "localhost", days: int = DAYS
     check_host(broker)
     if not 1 <= days <= _MOST_DAYS:
         raise InputError(f"--days must be in [1, {_MOST_DAYS}], got {days}")
-    _check_new(folder)
+    check_new(folder)
     authority, root, server, ends = Authority.make(), os.urandom(KEY), os.urandom(KEY), ends_in(days)
     broker_key, server_key = new_key(), new_key()
     register = Register(
@@ -107,7 +108,7 @@ def add_nodes(folder: Path, names: Sequence[str]) -> tuple[Node, ...]:
 def request_node(folder: Path) -> Request:
     """Make a node's keys on its own machine, in a folder of its name, with a request to be let in."""
     name = check_name(folder.resolve().name)
-    _check_new(folder)
+    check_new(folder)
     tls, signing = new_key(), os.urandom(KEY)
     request, raw = Request.make(name, signing, tls)
     with new_folder(folder) as fresh:
@@ -126,7 +127,8 @@ def accept_node(folder: Path, path: Path) -> tuple[Node, Request]:
         id_ = len(register.nodes)
         certificate = authority.client(node_user(id_), request.name, request.tls_key, ends_in(register.days))
         node = Node(id_, request.name, request.key, certificate)
-        Roster((*(each.entry for each in register.nodes), node.entry), register.server, register.root)
+        helper = None if register.helper is None else register.helper.entry(register.server_certificate)
+        Roster((*(each.entry for each in register.nodes), node.entry), register.server, register.root, helper=helper)
         stage_node(folder, node.name, dict(_papers(register, authority, certificate)))
         _enter(folder, register, [node])
         return node, request
@@ -145,7 +147,9 @@ def renew(folder: Path, name: str) -> datetime:
         elif name == "helper" and register.helper is not None:
             old = register.helper.certificate
             fresh = authority.helper(register.helper.name, _key(old), ends)
-            register = replace(register, helper=replace(register.helper, certificate=fresh))
+            register = replace(
+                register, helper=replace(register.helper, certificate=fresh, former=register.helper.serials)
+            )
         else:
             register = _reissued(register, register.named(name), authority, ends)
         write_register(folder, register)
@@ -154,7 +158,7 @@ def renew(folder: Path, name: str) -> datetime:
 
 
 def sign_roster(folder: Path, revoke: Sequence[str] = ()) -> Signed:
-    """Sign the roster of all nodes that are in, after taking out those to be revoked.
+    """Sign the roster of all nodes and the helper that are in, after taking out those to be revoked.
 
     Ids are 0..n-1 in every roster. When a node leaves, the node with the highest id takes its id: it keeps its keys,
     gets a certificate for the new id, and its old one is revoked like the leaver's. So nobody else is touched.
@@ -165,14 +169,18 @@ def sign_roster(folder: Path, revoke: Sequence[str] = ()) -> Signed:
         if verifying_key(root) != register.root:
             raise InputError(f"{folder / 'root.key'} is another federation's; restore the folder from a copy")
         before = {node.name: node.id for node in register.nodes}
-        gone = tuple(dict.fromkeys(register.named(name).name for name in revoke))
+        gone = tuple(dict.fromkeys(_named(register, name) for name in revoke))
         for name in gone:
-            register = _without(register, register.named(name), authority)
+            if (helper := register.helper) is not None and name == helper.name:
+                dead = (Revoked(serial, datetime.now(UTC)) for serial in helper.serials)
+                register = replace(register, helper=None, revoked=(*register.revoked, *dead))
+            else:
+                register = _without(register, register.named(name), authority)
         if not register.nodes:
             raise InputError("a roster needs at least one node; let one in first: sottovoce keys node")
         entries = tuple(node.entry for node in register.nodes)
-        helper = None if register.helper is None else register.helper.entry(register.server_certificate)
-        roster = Roster(entries, register.server, register.root, max(register.revision, 1), helper)
+        counter = None if register.helper is None else register.helper.entry(register.server_certificate)
+        roster = Roster(entries, register.server, register.root, max(register.revision, 1), counter)
         if not register.revision or _signed_before(folder, roster) != roster:
             register = replace(register, revision=register.revision + 1)
             roster = replace(roster, revision=register.revision)
@@ -181,6 +189,14 @@ def sign_roster(folder: Path, revoke: Sequence[str] = ()) -> Signed:
         publish(folder, register, authority, roster.signed(root))
         moved = {node.name: node.id for node in register.nodes if before[node.name] != node.id}
         return Signed(roster, gone, moved)
+
+
+def _named(register: Register, name: str) -> str:
+    """Return the name of a node or of the helper, as the register has it."""
+    helper = register.helper
+    if helper is not None and name.lower() in ("helper", helper.name.lower()):
+        return helper.name
+    return register.named(name).name
 
 
 def _without(register: Register, leaver: Node, authority: Authority) -> Register:
@@ -255,10 +271,13 @@ def _check_free(folder: Path, register: Register, names: Sequence[str]) -> None:
         check_name(name)
         if register.has(name) or name.lower() in seen:
             raise InputError(f"{folder} already has a node {name}; give another name, or --renew its certificate")
+        if register.helper is not None and register.helper.name.lower() == name.lower():
+            raise InputError(f"{folder} has a helper {name}, and a node is somebody else; give another name")
         seen.add(name.lower())
 
 
-def _check_new(folder: Path) -> None:
+def check_new(folder: Path) -> None:
+    """Raise unless a folder can be made there."""
     if folder.exists() or folder.is_symlink():
         raise InputError(f"{folder} is already there and was not changed; give another name")
     if not folder.absolute().parent.is_dir():

@@ -58,12 +58,18 @@ class Node:
 @final
 @dataclass(frozen=True)
 class HelperKeys:
-    """The helper that was let in: name, Ed25519 and X25519 public keys, certificate."""
+    """The helper that was let in: name, Ed25519 and X25519 public keys, certificate, numbers of those it had before."""
 
     name: str
     key: bytes
     exchange: bytes
     certificate: x509.Certificate
+    former: tuple[int, ...] = ()
+
+    @property
+    def serials(self) -> tuple[int, ...]:
+        """Return the numbers of all its certificates that may still be valid."""
+        return (*self.former, self.certificate.serial_number)
 
     def entry(self, server: x509.Certificate) -> Counter:
         """Return the helper as the roster has it, beside the certificate of the server that it listens to."""
@@ -126,7 +132,8 @@ def write_register(folder: Path, register: Register) -> None:
     }
     if (helper := register.helper) is not None:
         told = {"name": helper.name, "key": helper.key.hex(), "exchange": helper.exchange.hex()}
-        document["helper"] = told | {"certificate": certificate_pem(helper.certificate).decode()}
+        former = [f"{serial:x}" for serial in helper.former]
+        document["helper"] = told | {"certificate": certificate_pem(helper.certificate).decode(), "former": former}
     replace_file(folder / "register.json", (json.dumps(document, indent=1) + "\n").encode(), 0o600)
 
 
@@ -171,7 +178,7 @@ def stage_node(folder: Path, name: str, files: dict[str, tuple[bytes, int]]) -> 
 
 
 def finish(folder: Path, register: Register) -> None:
-    """Make the folders of nodes what the register says, also after a command that was killed half way.
+    """Make the folders of nodes and helper what the register says, also after a command that was killed half way.
 
     A staged folder gets its name if the register has its certificate, and goes away otherwise: nobody has seen its
     keys. A folder whose node was revoked is kept under another name, so that the name is free again.
@@ -184,8 +191,14 @@ def finish(folder: Path, register: Register) -> None:
         elif staged:
             shutil.rmtree(home)
         elif not register.has(name):
-            taken = len(list((folder / "revoked").iterdir()))
-            home.rename(folder / "revoked" / f"{taken}-{name}")
+            _put_away(folder, home)
+    if register.helper is None and (folder / "helper").exists():
+        _put_away(folder, folder / "helper")
+
+
+def _put_away(folder: Path, home: Path) -> None:
+    taken = len(list((folder / "revoked").iterdir()))
+    home.rename(folder / "revoked" / f"{taken}-{home.name}")
 
 
 def _holds(fresh: Path, node: Node) -> bool:
@@ -224,4 +237,5 @@ def _register(document: dict[str, Any]) -> Register:
 
 def _helper(told: dict[str, Any]) -> HelperKeys:
     key, exchange = bytes.fromhex(told["key"]), bytes.fromhex(told["exchange"])
-    return HelperKeys(str(told["name"]), key, exchange, read_certificate(told["certificate"]))
+    former = tuple(int(serial, 16) for serial in told.get("former", ()))
+    return HelperKeys(str(told["name"]), key, exchange, read_certificate(told["certificate"]), former)

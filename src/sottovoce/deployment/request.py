@@ -1,8 +1,8 @@
-"""A node's request to be let in, so that its secrets are made on its own machine and never leave it.
+"""A request to be let in, so that the secrets of a node or helper are made on its own machine and never leave it.
 
-One JSON file: the name it asks for, its Ed25519 verifying key, a request for a TLS certificate, and a signature of all
-three. The signature shows that the sender has the key, not who the sender is: whoever lets the node in compares the
-request's digest with its operator, by telephone for example.
+One JSON file: the name it asks for, its Ed25519 verifying key, a request for a TLS certificate, a helper's X25519 key
+too, and a signature of all of it. The signature shows that the sender has the key, not who the sender is: whoever lets
+it in compares the request's digest with its operator, by telephone for example.
 """
 
 from __future__ import annotations
@@ -19,30 +19,35 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from sottovoce.core.errors import InputError
 from sottovoce.deployment.certificates import make_request, read_request
 from sottovoce.deployment.roster import canonical, check_name
-from sottovoce.secagg.primitives import KEY, SIGNATURE, sign, verify, verifying_key
+from sottovoce.secagg.primitives import KEY, SIGNATURE, sign, usable, verify, verifying_key
 
 __all__ = ["Request"]
 
 _DOMAIN: Final = b"sottovoce request 1\n"
 _KIND: Final = "sottovoce request"
+_HELPER_KIND: Final = "sottovoce helper request"
 _VERSION: Final = 1
 
 
 @final
 @dataclass(frozen=True)
 class Request:
-    """What a node asks to be registered with: nothing in it is secret."""
+    """What a node, or a helper, asks to be registered with: nothing in it is secret."""
 
     name: str
     key: bytes
     tls_key: EllipticCurvePublicKey
     digest: str
+    exchange: bytes | None = None  # a helper's
 
     @staticmethod
-    def make(name: str, signing_key: bytes, tls_key: EllipticCurvePrivateKey) -> tuple[Request, bytes]:
-        """Return a request and its file."""
-        body = {
-            "kind": _KIND,
+    def make(
+        name: str, signing_key: bytes, tls_key: EllipticCurvePrivateKey, exchange: bytes | None = None
+    ) -> tuple[Request, bytes]:
+        """Return a request and its file; one with the public key of an exchange is a helper's."""
+        more = {} if exchange is None else {"exchange": exchange.hex()}
+        body = more | {
+            "kind": _KIND if exchange is None else _HELPER_KIND,
             "version": _VERSION,
             "name": check_name(name),
             "key": verifying_key(signing_key).hex(),
@@ -50,26 +55,30 @@ class Request:
         }
         signed = _DOMAIN + canonical(body)
         raw = canonical(body | {"signature": sign(signing_key, signed).hex()}) + b"\n"
-        return Request(name, verifying_key(signing_key), tls_key.public_key(), _digest(signed)), raw
+        return Request(name, verifying_key(signing_key), tls_key.public_key(), _digest(signed), exchange), raw
 
     @staticmethod
-    def read(path: Path) -> Request:
-        """Return the request in a file, if the key that it names signed it."""
+    def read(path: Path, *, helper: bool = False) -> Request:
+        """Return the request of a node, or of a helper, in a file, if the key that it names signed it."""
         try:
-            return _parse(path.read_bytes())
+            return _parse(path.read_bytes(), helper)
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror}") from None
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
 
 
-def _parse(raw: bytes) -> Request:
+def _parse(raw: bytes, helper: bool) -> Request:
     try:
         document = json.loads(raw)
     except (ValueError, RecursionError):
         raise InputError("this is no request: it is not JSON") from None
-    if not isinstance(document, dict) or document.get("kind") != _KIND or document.get("version") != _VERSION:
-        raise InputError(f'this is no request: "kind" must be "{_KIND}" and "version" {_VERSION}')
+    kind, other = (_HELPER_KIND, _KIND) if helper else (_KIND, _HELPER_KIND)
+    if isinstance(document, dict) and document.get("kind") == other:
+        whose, command = ("a node's", "node") if helper else ("a helper's", "helper")
+        raise InputError(f"this is {whose} request; accept it with: sottovoce keys {command} FED --accept")
+    if not isinstance(document, dict) or document.get("kind") != kind or document.get("version") != _VERSION:
+        raise InputError(f'this is no request: "kind" must be "{kind}" and "version" {_VERSION}')
     key, signature = _unhex(document.get("key"), KEY), _unhex(document.pop("signature", None), SIGNATURE)
     name, tls = document.get("name"), document.get("certificate_request")
     if not isinstance(name, str) or not isinstance(tls, str):
@@ -77,7 +86,10 @@ def _parse(raw: bytes) -> Request:
     signed = _DOMAIN + canonical(document)
     if not verify(key, signature, signed):
         raise InputError("the request was changed after it was signed; ask its sender for it again")
-    return Request(check_name(name), key, read_request(tls), _digest(signed))
+    exchange = _unhex(document.get("exchange"), KEY) if helper else None
+    if exchange is not None and not usable(exchange):
+        raise InputError("its exchange key is a point of small order: everybody could open ballots")
+    return Request(check_name(name), key, read_request(tls), _digest(signed), exchange)
 
 
 def _unhex(text: Any, size: int) -> bytes:

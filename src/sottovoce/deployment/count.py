@@ -59,7 +59,8 @@ def _listener(place: Place) -> socket.socket:
     try:
         return socket.create_server(place, family=socket.AF_INET6 if ":" in place.host else socket.AF_INET)
     except OSError as error:
-        raise InputError(f"--listen {place} cannot be listened to: {error.strerror}; give another") from None
+        why = str(error.strerror).split(" (")[0]  # Python adds what was tried
+        raise InputError(f"--listen {place} cannot be listened to: {why}; give another") from None
 
 
 def _answer_all(desk: Desk, door: Door) -> None:

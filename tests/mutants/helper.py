@@ -87,25 +87,21 @@ MUTANTS = (
     ),
     of(
         "helper-secret-leaves",
-        "the helper's keys are made by whoever holds the root key, perhaps the server",
+        "a request carries the key by which seeds are opened, and whoever holds the root key can open them",
         (
             "deployment/helper_keys.py",
-            "        _check_free(folder, register, request.name)\n",
-            "        _check_free(folder, register, request.name)\n"
-            "        secret = path.with_name('exchange.key').read_bytes()\n"
-            "        write_new(folder / 'copy', secret, PRIVATE)\n",
+            "Request.make(name, signing, tls, exchange_key(exchange))",
+            "Request.make(name, signing, tls, exchange)",
         ),
         tests=KEYS,
     ),
     of(
-        "helper-request-unsigned-exchange",
+        "helper-request-forged",
         "whoever carries a request puts in a key of his own, and opens every ballot",
         (
             "deployment/request.py",
-            "    signed = _DOMAIN + canonical(document)\n    if",
-            "    bare = {name: value for name, value in document.items() if name != 'exchange'}\n"
-            "    signed = _DOMAIN + canonical(bare if helper and len(raw) < 0 else document)\n"
-            "    if not helper and",
+            "if not verify(key, signature, signed):",
+            "if not helper and not verify(key, signature, signed):",
         ),
         tests=KEYS,
     ),

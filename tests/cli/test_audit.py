@@ -29,6 +29,14 @@ def test_audit_prints_the_proven_beside_the_shown(shell: Shell, private: str) ->
     assert "A lower bound is no proof" in outcome.err
 
 
+def test_audit_of_ballots_names_both_aggregators(shell: Shell, private: str) -> None:
+    outcome = shell("audit", private, *FAST, "--set", "aggregation.secure=ballot", "--out", "found.json")
+
+    assert outcome.code == 0, outcome.err
+    assert "the leader (epsilon_server)" in outcome.out and "the helper (epsilon_server)" in outcome.out
+    assert "the server (epsilon_server)" not in outcome.out
+
+
 def test_audit_as_json_has_the_contract_and_out_writes_the_same(shell: Shell, private: str, here: Path) -> None:
     document = shell("audit", private, *FAST, "--json", "--quiet", "--out", "found.json").json()
 

@@ -8,23 +8,25 @@ message, and sends the next when the last was answered; a node keeps its state b
 from __future__ import annotations
 
 import logging
+import math
+import re
 import threading
 import time
+import traceback
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from sottovoce.core.errors import InputError, RunError, SottovoceError, WireError
-from sottovoce.deployment.book import Book
-from sottovoce.deployment.join import prepare
-from sottovoce.deployment.node import Node
+from sottovoce.deployment.flower_node import answers, installed, switch
 from sottovoce.deployment.roster import Roster
-from sottovoce.deployment.sealed import remembering, taking_turns
 from sottovoce.deployment.serve import serve
 from sottovoce.experiment.config import load
+from sottovoce.federation.client import TRAINING
 from sottovoce.federation.mqtt.carrier import Listener
-from sottovoce.federation.mqtt.envelope import SERVER, open_message, topic_from, topic_to
+from sottovoce.federation.mqtt.envelope import SERVER, Kind, kind_of, open_message, phase_of, topic_from, topic_to
 
 try:
     from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -32,19 +34,35 @@ try:
     from flwr.serverapp import Grid, ServerApp
 except ImportError:  # pragma: no cover - tested in a process of its own
     raise InputError(
-        "a Flower fleet needs flwr, which is not installed; install it, in an environment of its own, with pip install "
-        "'sottovoce[flower]'"
+        f"a Flower fleet needs flwr of version 1.41 or newer, and {installed('flwr')}; install it, in an environment "
+        "of its own, with pip install 'sottovoce[flower]'"
     ) from None
 
-__all__ = ["GridCarrier", "client_app", "server_app"]
+__all__ = ["GridCarrier", "Times", "client_app", "server_app"]
 
 _RECORD: Final = "sottovoce"
 _KIND: Final = "query"
 _TICK: Final = 0.25  # seconds between two looks for answers
 _ROLL_CALL: Final = 3.0  # seconds between two looks for nodes
-_NEEDED: Final = ("run", "keys", "data")  # what a SuperNode is told by its own operator
+_LONGEST_PAUSE: Final = 60.0  # seconds before a SuperNode that failed or does not fit is asked for its greeting again
+_SERVERS_WORDS: Final = {"--resume": "-c 'resume=true'", "--out": "-c 'out=\"FOLDER\"'"}
+_NODES_WORDS: Final = {"--data": "data in --node-config", "--label": "label in --node-config"}
 
 log = logging.getLogger(__name__)
+
+
+class Times(NamedTuple):
+    """Seconds that a message may be under way: one that asks for training, and any other.
+
+    A SuperNode that was started again has lost what it was sent, and is sent nothing else before that has run out.
+    """
+
+    phase: float
+    train: float
+
+    def of(self, parts: Iterable[bytes]) -> float:
+        """Return the seconds of messages that travel together."""
+        return max((self.train if phase_of(part) in TRAINING else self.phase for part in parts), default=self.phase)
 
 
 class GridCarrier:
@@ -54,9 +72,9 @@ class GridCarrier:
     broker can, and no more: signatures are checked at both ends.
     """
 
-    def __init__(self, grid: Grid, longest: float, listener: Listener, roster: Roster, most: int) -> None:
+    def __init__(self, grid: Grid, times: Times, listener: Listener, roster: Roster, most: int) -> None:
         self._grid = grid
-        self._longest = longest  # seconds that a message may be under way
+        self._times = times
         self._listener = listener
         self._roster = roster
         self._most = most
@@ -64,7 +82,8 @@ class GridCarrier:
         self._places: dict[int, int] = {}  # SuperNode by client
         self._waiting: dict[int, list[bytes]] = defaultdict(list)  # by SuperNode
         self._under_way: dict[str, int] = {}  # SuperNode by Flower's message id
-        self._woken: set[int] = set()
+        self._wake_at: dict[int, float] = defaultdict(float)  # by SuperNode; never while it is in conversation
+        self._pause: dict[int, float] = {}  # by SuperNode that fails
         self._bytes = [0, 0]
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._carry, name="sottovoce grid", daemon=True)
@@ -82,6 +101,8 @@ class GridCarrier:
             for client, place in self._places.items():
                 if topic == topic_to(self._roster.federation, client):
                     self._waiting[place].append(message)
+                    if kind_of(message) == Kind.REFUSAL:  # its operator may mend what differs
+                        self._wake_at[place] = time.monotonic() + _LONGEST_PAUSE
 
     def flush(self, seconds: float) -> bool:
         """Wait until all messages are answered; tell whether they are."""
@@ -119,10 +140,14 @@ class GridCarrier:
                 self._ending.wait(_ROLL_CALL)
 
     def _call_the_roll(self) -> None:
-        """Wake every SuperNode that is new: it answers with its greeting."""
-        for place in set(self._grid.get_node_ids()) - self._woken:
-            self._woken.add(place)
-            self._under_way |= dict.fromkeys(self._grid.push_messages([self._packed(place, [])]), place)
+        """Wake every SuperNode that is new, or failed a while ago: it answers with its greeting."""
+        for place in self._grid.get_node_ids():
+            if time.monotonic() < self._wake_at[place]:
+                continue
+            numbers = list(self._grid.push_messages([self._packed(place, [])]))
+            with self._lock:
+                self._wake_at[place] = math.inf
+                self._under_way |= dict.fromkeys(numbers, place)
 
     def _push(self) -> None:
         with self._lock:
@@ -132,7 +157,13 @@ class GridCarrier:
                 self._waiting[place] = []
         if not going:
             return
-        numbers = self._grid.push_messages([self._packed(place, parts) for place, parts in going.items()])
+        try:
+            numbers = list(self._grid.push_messages([self._packed(place, parts) for place, parts in going.items()]))
+        except BaseException:
+            with self._lock:  # they wait for the fleet to come back, before what has come since
+                for place, parts in going.items():
+                    self._waiting[place] = parts + self._waiting[place]
+            raise
         with self._lock:
             self._under_way |= dict(zip(numbers, going, strict=True))
         self._bytes[1] += sum(len(part) for parts in going.values() for part in parts)
@@ -147,8 +178,10 @@ class GridCarrier:
                 continue
             if reply.has_error():
                 log.warning("SuperNode %d could not answer; its operator sees why", place)
-                self._woken.discard(place)  # it is asked for its greeting again
+                self._pause[place] = min(_LONGEST_PAUSE, 2 * self._pause.get(place, _ROLL_CALL / 2))
+                self._wake_at[place] = time.monotonic() + self._pause[place]  # it is asked for its greeting again
                 continue
+            self._pause.pop(place, None)
             for message in _unpacked(reply, self._most):
                 self._hear(place, message)
 
@@ -164,8 +197,7 @@ class GridCarrier:
         self._listener.heard(topic_from(self._roster.federation, came.sender), message)
 
     def _packed(self, place: int, parts: list[bytes]) -> Message:
-        content = RecordDict({_RECORD: ConfigRecord({"parts": parts})})
-        return Message(content, place, _KIND, ttl=self._longest)
+        return Message(_content(parts), place, _KIND, ttl=self._times.of(parts))
 
 
 def server_app(file: Path) -> ServerApp:
@@ -176,18 +208,18 @@ def server_app(file: Path) -> ServerApp:
         try:
             experiment = load(file, ["engine.name=flower"])
             table = experiment.engine
-            longest = 2 * max(table.phase_timeout, table.train_timeout)
             serve(
                 experiment,
                 Path(str(told["out"])),
                 keys=Path(str(told["keys"])),
-                carrier=partial(GridCarrier, grid, longest),
-                resume=bool(told.get("resume", False)),
-                simulated=bool(told.get("simulate-randomness", False)),
+                carrier=partial(GridCarrier, grid, Times(table.phase_timeout, table.train_timeout)),
+                resume=switch(told, "resume"),
+                simulated=switch(told, "simulate-randomness"),
                 observe=lambda record: print(f"round {record['round']} is done", flush=True),
             )
         except SottovoceError as error:
-            raise SystemExit(f"error: {error}") from None
+            # Flower shows the words of an exception to whoever submitted the run; those of SystemExit it loses.
+            raise RuntimeError(_in_words_of(_SERVERS_WORDS, error)) from None
 
     app = ServerApp()
     app.main()(main)
@@ -199,41 +231,29 @@ def client_app() -> ClientApp:
 
     def query(message: Message, context: Context) -> Message:
         try:
-            parts = _answers(context.node_config, _unpacked(message, 1 << 30))
+            parts = answers(context.node_config, _unpacked(message, 1 << 30))
         except SottovoceError as error:
-            print(f"error: {error}", flush=True)
-            raise RuntimeError("this node could not answer") from None
-        return Message(RecordDict({_RECORD: ConfigRecord({"parts": parts})}), reply_to=message)
+            print(f"error: {_in_words_of(_NODES_WORDS, error)}", flush=True)
+        except OSError as error:
+            print(f"error: {error.filename or 'a file'} cannot be used: {error.strerror or error}", flush=True)
+        except Exception:  # Flower would send its words to the server, and they may depend on records
+            traceback.print_exc()
+        else:
+            return Message(_content(parts), reply_to=message)
+        raise RuntimeError("this node could not answer; its operator sees why") from None
 
     app = ClientApp()
     app.query()(query)
     return app
 
 
-def _answers(told: Any, messages: list[bytes]) -> list[bytes]:
-    """Let the node take in messages, and return what it sends; with none, its greeting."""
-    lacking = [name for name in _NEEDED if name not in told]
-    if lacking:
-        raise InputError(
-            f"--node-config lacks {', '.join(lacking)}; give run (the experiment file), keys (this node's folder) and "
-            "data (its records)"
-        )
-    simulated = bool(told.get("simulate-randomness", False))
-    experiment = load(Path(str(told["run"])), ["engine.name=flower"])
-    keys, label = Path(str(told["keys"])), told.get("label")
-    ready = prepare(
-        experiment, None, keys, str(told["data"]), label=None if label is None else str(label), simulated=simulated
-    )
-    folder = ready.state or keys / "state" / "simulated"
-    with taking_turns(folder), Book(ready.state, ready.plan, opening=ready.member.opening is not None) as book:
-        node = Node(ready.member, book)
-        with remembering(node, folder, ready.member.facts.config.encode()):
-            if not messages:
-                return [node.hello(1)]
-            sent = [answer for message in messages for answer in node.receive(message)]
-        if node.over is not None:
-            print(node.over.words, flush=True)
-        return sent
+def _content(parts: list[bytes]) -> RecordDict:
+    return RecordDict({_RECORD: ConfigRecord({"parts": parts})})
+
+
+def _in_words_of(table: Mapping[str, str], error: SottovoceError) -> str:
+    """Return an error's sentence with the options of our commands as a fleet gives them."""
+    return re.sub("|".join(table), lambda found: table[found[0]], str(error))
 
 
 def _unpacked(message: Message, most: int) -> list[bytes]:

@@ -29,14 +29,18 @@ dependencies = ["flwr>=1.41,<2"]
 [tool.hatch.build.targets.wheel]
 packages = ["."]
 
+# Nothing else is sent to the nodes, whatever is put into this folder.
 [tool.flwr.app]
 publisher = "sottovoce"
+fab-include = ["/sottovoce_run/__init__.py", "/sottovoce_run/server.py", "/sottovoce_run/client.py", \
+"/sottovoce_run/experiment.toml"]
 
 [tool.flwr.app.components]
 serverapp = "sottovoce_run.server:app"
 clientapp = "sottovoce_run.client:app"
 
-# On the machine of the SuperLink: the server's keys, and the run folder. Change them with flwr run -c 'out="..."'.
+# On the machine of the SuperLink: the server's keys, and the run folder. Change them with flwr run -c 'out="..."'; go
+# on after a stop with flwr run -c 'resume=true'.
 [tool.flwr.app.config]
 keys = {keys}
 out = {out}
@@ -60,7 +64,18 @@ def write_app(experiment: Experiment, folder: Path, *, keys: Path, out: Path, si
     identity = Identity.read(keys)
     if identity.id is not None:
         raise InputError(f"{keys} holds the keys of {identity.user}; the server needs its own, in FED/server")
-    identity.read_roster()
+    clients = len(identity.read_roster().entries)
+    if clients != experiment.data.clients:
+        raise InputError(
+            f"[data] clients = {experiment.data.clients}, but the roster has {clients} nodes; they must be the same"
+        )
+    for name, path in (("--out", out), ("--keys", keys)):
+        if path.resolve().is_relative_to(folder.resolve()):
+            raise InputError(f"{name} {path} is inside the app folder {folder}; keep what stays here outside of it")
+    if not folder.parent.is_dir():
+        raise InputError(f"--to {folder}: there is no folder {folder.parent}; make it, or choose another")
+    if folder.exists():
+        raise InputError(f"{folder} is already there and was not changed; give another name")
     with new_folder(folder) as fresh:
         told = _PYPROJECT.format(
             keys=json.dumps(str(keys.resolve())),

@@ -33,6 +33,8 @@ def check_ballots(experiment: Experiment, scheme: Scheme) -> None:
         if form is not None:
             raise ValueError(f'[aggregation] ballot is for secure = "ballot" or "ideal-ballot", and it is "{secure}"')
         return
+    if experiment.engine.name == "flower" and secure == "ballot":
+        raise ValueError(f'{key} needs a helper, which a Flower fleet has no place for; use MQTT, or secure = "real"')
     if experiment.privacy is None:
         raise PrivacyError(f"{key} hides ballots in the noise of two aggregators, and this run has none; add [privacy]")
     if scheme.once or not (scheme.linear or scheme.form == "signs"):

@@ -28,7 +28,19 @@ from typing import Final
 from sottovoce.core.errors import InputError, WireError
 from sottovoce.secagg.primitives import sign, verify
 
-__all__ = ["NO_RUN", "OVERHEAD", "PHASES", "SERVER", "Envelope", "Kind", "open_message", "topic_from", "topic_to"]
+__all__ = [
+    "NO_RUN",
+    "OVERHEAD",
+    "PHASES",
+    "SERVER",
+    "Envelope",
+    "Kind",
+    "kind_of",
+    "open_message",
+    "phase_of",
+    "topic_from",
+    "topic_to",
+]
 
 PHASES: Final = ("", "train", "advertise", "share", "mask", "consistency", "unmask", "enrol", "introduce")
 """Names of phases by their number on the wire; new ones are added at the end."""
@@ -126,6 +138,16 @@ def open_message(message: bytes, *, receiver: int, key_of: KeyOf, most: int) -> 
     if not verify(key, message[-_SIGNATURE:], _signed(header, payload)):
         raise WireError(f"message is not signed by {_name(sender)}, or was altered on the way")
     return Envelope(Kind(kind), sender, addressed, payload, run, round_, PHASES[phase], attempt)
+
+
+def kind_of(message: bytes) -> Kind | None:
+    """Return what a message says it is for, whoever sent it; None if it is no message."""
+    return Kind(message[4]) if len(message) >= OVERHEAD and message[4] in Kind.__members__.values() else None
+
+
+def phase_of(message: bytes) -> str:
+    """Return the phase that a message says it belongs to, whoever sent it; "" where there is none."""
+    return PHASES[message[5]] if len(message) >= OVERHEAD and message[5] < len(PHASES) else ""
 
 
 def topic_to(federation: str, node: int | str) -> str:

@@ -5,7 +5,8 @@ Accounting loads scipy.stats and dp-accounting, about 70 MB that a device in a f
     with solving_apart():
         plan = PrivacyPlan.solve(...)
 
-and gets the same plan, or the same refusal, without them.
+and gets the same plan, or the same refusal, without them. A device whose every request starts a process keeps what was
+solved (`keeping`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
@@ -22,9 +23,13 @@ from typing import Any, Final
 from sottovoce.core.errors import RunError, SottovoceError
 from sottovoce.privacy.plan.request import PrivacyRequest
 
-__all__ = ["main", "solve_here_or_apart", "solving_apart"]
+__all__ = ["Keep", "keeping", "main", "solve_here_or_apart", "solving_apart"]
+
+Keep = Callable[[PrivacyRequest, Callable[[], dict[str, Any]]], dict[str, Any]]
+"""Return what was solved for a request before, or call the second argument and keep what it returns."""
 
 _APART: Final[ContextVar[bool]] = ContextVar("apart", default=False)
+_KEEP: Final[ContextVar[Keep]] = ContextVar("keep", default=lambda request, solve: solve())
 
 
 @contextmanager
@@ -37,8 +42,22 @@ def solving_apart() -> Iterator[None]:
         _APART.reset(before)
 
 
+@contextmanager
+def keeping(keep: Keep) -> Iterator[None]:
+    """Let every plan be looked up first, while it lasts."""
+    before = _KEEP.set(keep)
+    try:
+        yield
+    finally:
+        _KEEP.reset(before)
+
+
 def solve_here_or_apart(request: PrivacyRequest) -> dict[str, Any]:
     """Return the fields of a `PrivacyPlan` but its seal, or raise the sentence that says why there is none."""
+    return _KEEP.get()(request, lambda: _solve(request))
+
+
+def _solve(request: PrivacyRequest) -> dict[str, Any]:
     if not _APART.get():
         from sottovoce.privacy.plan.solve import solve_request
 

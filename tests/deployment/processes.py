@@ -1,7 +1,4 @@
-"""A federation whose every message starts a node anew, as on a Flower fleet, in one process and without flwr.
-
-Whoever plays the evil SuperLink gives `meddle`, which sees each message to a node and says what is delivered instead.
-"""
+"""A federation whose every message starts a node anew, as on a Flower fleet, in one process and without flwr."""
 
 from __future__ import annotations
 
@@ -39,7 +36,6 @@ class Processes:
     folder: Path
     experiment: Experiment
     simulated: bool
-    meddle: Callable[[int, bytes], list[bytes]] = lambda node, message: [message]
     heard: list[tuple[int, bytes]] = field(default_factory=list)  # every message to a node, as the server sent it
     said: list[tuple[int, bytes]] = field(default_factory=list)
 
@@ -100,7 +96,9 @@ class _Carried:
             self._dead = True
             raise Killed
         if not self._dead:
-            self._queue.put((int(topic.rsplit("/", 1)[1]), message))
+            node = int(topic.rsplit("/", 1)[1])
+            self._fleet.heard.append((node, message))
+            self._queue.put((node, message))
 
     def flush(self, seconds: float) -> bool:
         return True
@@ -117,20 +115,14 @@ class _Carried:
             node, message = item
             if self._dead:
                 continue
-            parts = []
-            if message is not None:
-                self._fleet.heard.append((node, message))
-                parts = self._fleet.meddle(node, message)
-                if not parts:
-                    continue
-            for sent in self._fleet.answer(node, *parts):
+            for sent in self._fleet.answer(node, *([] if message is None else [message])):
                 self._listener.heard(topic_from(self._roster.federation, node), sent)
 
 
 def federate(folder: Path, tables: dict[str, Any], *, simulated: bool) -> Processes:
     """Make keys, records and the file of a federation."""
     dealt = gather(parse(tables))
-    experiment = deployable(parse({**tables, "engine": {"name": "flower", "phase_timeout": 20.0}}), dealt)
+    experiment = deployable(parse({**tables, "engine": {"name": "flower", "phase_timeout": 60.0, "train_timeout": 60.0}}), dealt)
     init_federation(folder / "fed")
     add_nodes(folder / "fed", [f"n{number}" for number in range(NODES)])
     sign_roster(folder / "fed")

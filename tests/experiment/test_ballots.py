@@ -76,6 +76,33 @@ def test_a_resumed_run_ends_with_the_same_model_and_the_same_account(tmp_path: P
     np.testing.assert_array_equal(model(tmp_path / "whole"), model(tmp_path / "cut"))
 
 
+@pytest.mark.parametrize("how", ["lost", "damaged"])
+def test_a_run_is_not_resumed_with_an_account_of_the_helper_that_does_not_know_its_rounds(
+    how: str, tmp_path: Path
+) -> None:
+    """The helper would count every client anew, and the cap of participations would be void."""
+    experiment = small(privacy=PRIVATE, aggregation=IDEAL, engine=ONE)
+
+    class Stop:
+        def on_round(self, record: dict[str, Any], state: object) -> None:
+            if record["round"] == 3:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(experiment, tmp_path, callbacks=[Stop()])
+    account = tmp_path / "helper-ledger.jsonl"
+    kept = account.read_text()
+    if how == "lost":
+        account.unlink()
+    else:
+        account.write_text(kept.replace('"clients": [', '"clients": [99, ', 1))
+
+    with pytest.raises(PrivacyError, match=r"helper-ledger\.jsonl (has charged rounds up to 0|line 2 is damaged)"):
+        run(experiment, tmp_path, resume=True)
+    account.write_text(kept)
+    assert run(experiment, tmp_path, resume=True)["rounds"] == 6
+
+
 def test_a_run_that_starts_its_own_helper_ends_with_the_model_of_the_ideal_count(tmp_path: Path) -> None:
     two = {"rounds": 2, "evaluate_every": 2}
     told = [

@@ -181,4 +181,10 @@ MUTANTS = (
         ("federation/ballots/child.py", "signal.SIG_IGN", "signal.default_int_handler"),
         tests="tests/federation/ballots/test_process.py",
     ),
+    of(
+        "ballot-account-behind",
+        "a run that is resumed with an empty account counts every client anew",
+        ("federation/ballots/account.py", "account._ledger.check_checkpoint(played)", "str(played)"),
+        tests="tests/experiment/test_ballots.py",
+    ),
 )

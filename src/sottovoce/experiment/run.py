@@ -309,11 +309,12 @@ def _ledger(folder: RunFolder, ready: Ready, records: list[Record]) -> Iterator[
     if (plan := ready.plan) is None:
         yield None
         return
-    with Ledger.of_server(folder.path / "ledger.jsonl", plan) as ledger, counting(ready.server.aggregator, folder.path):
-        # An aborted or void round released nothing and need not be in the ledger.
-        played = [record["round"] for record in records if not {"aborted", "void"} & record.keys()]
-        ledger.check_checkpoint(max(played, default=0))
-        yield ledger
+    # An aborted or void round released nothing and need not be in the ledger.
+    played = max((record["round"] for record in records if not {"aborted", "void"} & record.keys()), default=0)
+    with Ledger.of_server(folder.path / "ledger.jsonl", plan) as ledger:
+        ledger.check_checkpoint(played)
+        with counting(ready.server.aggregator, folder.path, played):
+            yield ledger
 
 
 def _state_of_privacy(round_: int, state: State, ledger: Ledger | None, plan: PrivacyPlan | None) -> Record:

@@ -8,22 +8,39 @@ from pathlib import Path
 
 import pytest
 
-from sottovoce.core.errors import SecAggError
+from sottovoce.core.errors import PrivacyError, SecAggError
 from sottovoce.experiment.parts import gather
 from sottovoce.experiment.protection import protect
 from sottovoce.experiment.ready import make_ready
+from sottovoce.federation.aggregate import Aggregator
+from sottovoce.federation.ballots.account import HELPER_LEDGER
 from sottovoce.federation.ballots.counting import counting
 from sottovoce.federation.ballots.real import RealCount
 from sottovoce.testing.twin import Hand, few
+
+
+def made() -> Aggregator:
+    private = {"noise_multiplier": 1.0, "delta": 1e-3, "clip_norm": 0.5}
+    parts = gather(few(privacy=private, aggregation={"secure": "ballot"}))
+    return make_ready(protect(parts), Hand(parts)).server.aggregator
+
+
+def test_an_account_that_is_damaged_ends_a_run_before_its_helper_is_started(tmp_path: Path) -> None:
+    """Else every round would start a helper that breaks, and be aborted, to the last one."""
+    aggregator = made()
+    with counting(aggregator, tmp_path):
+        pass
+    (tmp_path / HELPER_LEDGER).write_text("{}\n")
+
+    with pytest.raises(PrivacyError, match="line 1 is damaged"), counting(aggregator, tmp_path):
+        pytest.fail("a helper was started")
 
 
 def test_a_ctrl_c_is_the_leaders_and_does_not_break_the_helper(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A terminal sends it to the whole group; a helper that broke would print where, and lose the round."""
-    private = {"noise_multiplier": 1.0, "delta": 1e-3, "clip_norm": 0.5}
-    parts = gather(few(privacy=private, aggregation={"secure": "ballot"}))
-    aggregator = make_ready(protect(parts), Hand(parts)).server.aggregator
+    aggregator = made()
     with counting(aggregator, tmp_path):
         assert isinstance(aggregator, RealCount) and aggregator.helper is not None
         with pytest.raises(SecAggError, match="other terms"):

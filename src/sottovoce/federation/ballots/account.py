@@ -39,9 +39,15 @@ class HelperAccount:
             self._remember(int(note["round"]), note["clients"], str(note["session"]), int(note["counter"]))
 
     @classmethod
-    def open(cls, folder: Path, plan: PrivacyPlan) -> Self:
-        """Open the helper's account in its folder."""
-        return cls(Ledger.of_server(folder / HELPER_LEDGER, plan), plan)
+    def open(cls, folder: Path, plan: PrivacyPlan, played: int = 0) -> Self:
+        """Open the helper's account in its folder, or refuse one that does not know the last round that was played."""
+        account = cls(Ledger.of_server(folder / HELPER_LEDGER, plan), plan)
+        try:
+            account._ledger.check_checkpoint(played)
+        except PrivacyError:
+            account.close()
+            raise
+        return account
 
     def __enter__(self) -> Self:
         return self

@@ -14,10 +14,13 @@ __all__ = ["counting"]
 
 
 @contextmanager
-def counting(aggregator: Aggregator, folder: Path) -> Iterator[None]:
-    """Let an aggregator that counts ballots keep the helper's account in a folder; others need nothing."""
+def counting(aggregator: Aggregator, folder: Path, played: int = 0) -> Iterator[None]:
+    """Let an aggregator that counts ballots keep the helper's account in a folder; others need nothing.
+
+    `played` is the last round that a run has played: an account that does not know it is not the run's.
+    """
     if not isinstance(aggregator, IdealCount | RealCount):
         yield
         return
-    with aggregator.counting(folder):
+    with aggregator.counting(folder, played):
         yield

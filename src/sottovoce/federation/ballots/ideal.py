@@ -23,9 +23,9 @@ class IdealCount:
     _account: HelperAccount | None = field(default=None, init=False)
 
     @contextmanager
-    def counting(self, folder: Path) -> Iterator[None]:
+    def counting(self, folder: Path, played: int = 0) -> Iterator[None]:
         """Keep the helper's account in a folder while a run lasts."""
-        with HelperAccount.open(folder, self.coding.plan) as self._account:
+        with HelperAccount.open(folder, self.coding.plan, played) as self._account:
             yield
         self._account = None
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from sottovoce.core.errors import RunError, SecAggError
 from sottovoce.core.streams import Purpose, Seeds
 from sottovoce.federation.aggregate import Conversation, Spend, Total
+from sottovoce.federation.ballots.account import HelperAccount
 from sottovoce.federation.ballots.coding import Ballots
 from sottovoce.federation.ballots.process import HelperProcess, HelperSetup
 from sottovoce.federation.coding import Terms
@@ -74,8 +75,9 @@ class RealCount:
     _leader: Leader | None = field(default=None, init=False)
 
     @contextmanager
-    def counting(self, folder: Path) -> Iterator[None]:
+    def counting(self, folder: Path, played: int = 0) -> Iterator[None]:
         """Start a helper that keeps its account in a folder, and stop it at the end."""
+        HelperAccount.open(folder, self.coding.plan, played).close()  # so that one that is damaged ends the run here
         seeds = self.seeds
         self.helper = HelperProcess(
             HelperSetup(folder, self.coding, self.terms, self.registry, helper_signing(seeds), helper_private(seeds))

@@ -87,7 +87,7 @@ class RemoteCount(RealCount):
     covers: bool = field(kw_only=True)
 
     @contextmanager
-    def counting(self, folder: Path) -> Iterator[None]:
+    def counting(self, folder: Path, played: int = 0) -> Iterator[None]:
         """Call the helper, which keeps its account itself, and hang up at the end."""
         run = self.link.begin(self.setup)
         terms = replace(self.terms, session=run)

@@ -15,6 +15,10 @@ ACCOUNT = "tests/federation/ballots/test_account.py"
 PLAN = "tests/privacy/test_ballot_plan.py"
 BASE = "tests/secagg/ot/test_base.py"
 OT = "tests/secagg/ot/test_extension.py"
+RESUMED = (
+    "tests/experiment/test_ballots.py::"
+    "test_a_run_is_not_resumed_with_an_account_of_the_helper_that_does_not_know_its_rounds"
+)
 
 MUTANTS = (
     of(
@@ -185,6 +189,6 @@ MUTANTS = (
         "ballot-account-behind",
         "a run that is resumed with an empty account counts every client anew",
         ("federation/ballots/account.py", "account._ledger.check_checkpoint(played)", "str(played)"),
-        tests="tests/experiment/test_ballots.py",
+        tests=RESUMED,
     ),
 )

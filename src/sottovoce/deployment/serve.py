@@ -74,7 +74,7 @@ def serve(
         raise InputError(f"{keys} holds the keys of {identity.user}; the server needs its own, in FED/server")
     roster = identity.read_roster()
     link = _helper(experiment, helper, identity, roster, simulated=simulated)
-    if link is not None and not resume:  # before anything is written
+    if link is not None and not (out / "config.toml").exists():  # before anything is written
         check_unused(link.reach())
     if carrier is None:
         spoken = None if resume else _reach(address, identity, roster)  # before anything is written

@@ -157,6 +157,7 @@ def test_a_helper_that_is_not_there_or_somebody_else_is_one_sentence_and_no_run(
         port = free.getsockname()[1]
     refused: dict[str, Callable[[], object]] = {
         "cannot be reached": lambda: played(helped, tmp_path, f"127.0.0.1:{port}"),
+        "start it there": lambda: played(helped, tmp_path, f"127.0.0.1:{port}", resume=True),  # there is no folder yet
         "none is named": lambda: played(helped, tmp_path, None),
         "is host:port": lambda: played(helped, tmp_path, "nowhere"),
     }
@@ -166,11 +167,11 @@ def test_a_helper_that_is_not_there_or_somebody_else_is_one_sentence_and_no_run(
     assert not (tmp_path / "run").exists()
 
 
-def played(fed: Path, tmp_path: Path, helper: str | None) -> object:
+def played(fed: Path, tmp_path: Path, helper: str | None, *, resume: bool = False) -> object:
     def carrier(*_: object) -> Any:
         raise AssertionError("nobody is to be called")
 
-    return serve(ballots(), tmp_path / "run", keys=fed / "server", helper=helper, carrier=carrier)
+    return serve(ballots(), tmp_path / "run", keys=fed / "server", helper=helper, carrier=carrier, resume=resume)
 
 
 def test_a_frame_that_is_too_long_is_refused_by_its_head() -> None:

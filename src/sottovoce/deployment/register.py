@@ -69,7 +69,7 @@ class HelperKeys:
     @property
     def serials(self) -> tuple[int, ...]:
         """Return the numbers of all its certificates that may still be valid."""
-        return (*self.former, self.certificate.serial_number)
+        return (self.certificate.serial_number, *self.former)
 
     def entry(self, server: x509.Certificate) -> Counter:
         """Return the helper as the roster has it, beside the certificate of the server that it listens to."""

@@ -40,9 +40,7 @@ from sottovoce.experiment import run as run_module
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.folder import RunFolder
 from sottovoce.experiment.parts import gather
-from sottovoce.federation.around import Around
 from sottovoce.federation.ballots.account import HELPER_LEDGER
-from sottovoce.federation.engine import Reply, Request
 from sottovoce.federation.mqtt.envelope import topic_from, topic_to
 from sottovoce.privacy.ledger import Ledger, verify
 from tests.deployment.wired import Carried, Loop, records_of
@@ -60,12 +58,14 @@ class Reaper:
     place: str
     diary: Path
     rounds: int = 0  # whole ones, in this life
+    last_words: Callable[[], None] = lambda: None
 
     def here(self, place: str) -> None:
         at_once = place.startswith(AT_ONCE)
         with self.diary.open("a") as file:
             file.write(place + "\n")
             if place == self.place and (at_once or self.rounds):
+                self.last_words()
                 file.write("dead\n")
                 file.flush()
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -153,6 +153,7 @@ def helper_lives(world: World, places: Sequence[str]) -> int:
 def _helper_life(world: World, place: str) -> None:
     reaper = Reaper(place, world.folder / "helper.diary")
     asked = {"round": 0, "kind": ""}
+    reaper.last_words = lambda: world.note("helper died", place, asked["round"])
     answer, send, replace_file, written = Desk.answer, count_module.send, desk_module.replace_file, Ledger._written
 
     def answered(desk: Desk, kind: str, payload: bytes) -> bytes:
@@ -192,18 +193,8 @@ def _helper_life(world: World, place: str) -> None:
     count(world.experiment, world.fed / "helper", str(world.place), world.state, ready=ready)
 
 
-class Patient(Around):
-    """An engine that asks nobody before the helper listens."""
-
-    world: World
-
-    def send(self, request: Request) -> Reply:
-        await_helper(self.world)
-        return self.engine.send(request)
-
-
 def await_helper(world: World) -> None:
-    """Wait until the helper's next life listens."""
+    """Wait until the helper's next life listens: a server that starts does not wait for it."""
     until = time.monotonic() + 60
     while (lines := world.diary("helper")).count("listening") <= lines.count("dead"):
         if time.monotonic() > until:
@@ -269,11 +260,6 @@ def play(world: World, reaper: Reaper) -> None:
     loop, server = Loop(), Identity.read(world.fed / "server")
     federation = server.read_roster().federation
 
-    def around(engine: Any) -> Patient:
-        made = Patient(engine)
-        made.world = world
-        return made
-
     with ExitStack() as books:
         for identity in map(Identity.read, sorted((world.fed / "nodes").iterdir())):
             _start(world, identity, loop, books)
@@ -284,7 +270,6 @@ def play(world: World, reaper: Reaper) -> None:
             helper=str(world.place),
             carrier=lambda listener, *_: Carried(loop, listener, topic_from(federation, "+")),
             resume=world.out.exists(),
-            around=around,
         )
 
 

@@ -56,6 +56,9 @@ class Direct:
         self.desk.answer("begin", RUN + bytes(MARK) + setup)
         return RUN
 
+    def ready(self) -> bool:
+        return False
+
     def answer(self, kind: str, payload: bytes) -> bytes:
         reply = self.desk.answer(kind, payload)
         return reply[:-MARK] if kind in ("confirm", "open") else reply

@@ -215,3 +215,20 @@ def test_a_mark_that_is_not_ahead_or_not_signed_is_not_kept(tmp_path: Path) -> N
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="cannot be written"):
         MarkFile(tmp_path / "file", verifying_key(KEY)).keep(RUN, fourth, None, grown=False)
+
+
+def test_a_round_waits_for_a_helper_that_is_gone_and_not_for_ever(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    link, pauses = both.call(), list[float]()
+    calls = iter([SecAggError("cannot be reached"), PrivacyError("does not hold line 3"), None, SecAggError("gone")])
+
+    def connect() -> None:
+        if (error := next(calls)) is not None:
+            raise error
+        link.desk.connected()
+
+    monkeypatch.setattr(link, "_connect", connect)
+    monkeypatch.setattr("time.sleep", pauses.append)
+    assert link.ready() and len(pauses) == 2
+    link.patience = 0.0
+    assert link.ready() and len(pauses) == 2  # the round fails, like any other
+    link.desk.account.close()

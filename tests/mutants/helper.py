@@ -180,6 +180,22 @@ MUTANTS = (
         tests=INPUT,
     ),
     of(
+        "server-does-not-wait",
+        "a helper that is started anew costs a round, and its charge, for every moment that it takes",
+        ("deployment/helper_link.py", "if time.monotonic() + pause > until:", "if pause:"),
+        tests=MARKS,
+    ),
+    of(
+        "server-keeps-lost-transfers",
+        "a new connection goes on with transfers that the helper has forgotten, and its round fails",
+        (
+            "federation/ballots/remote.py",
+            "if self.link.ready() and self._leader is not None:",
+            "if not self.link.ready:",
+        ),
+        tests=HELPER_KILLED,
+    ),
+    of(
         "helper-answers-before-it-writes",
         "a helper that is killed has let a share leave that its account knows nothing of",
         (

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 import ssl
+import time
 from importlib.metadata import version
 from typing import Final
 
@@ -20,6 +22,10 @@ __all__ = ["HelperLink", "another_run", "check_unused", "count_keys", "greeting"
 _MOST: Final = 1 << 30  # bytes of an answer
 _DIAL: Final = 10.0  # seconds to connect
 _PATIENCE: Final = 600.0  # seconds for an answer: the helper computes
+_FIRST_PAUSE: Final = 0.05  # seconds between two calls of a helper that is gone; doubles from then on
+_LONGEST_PAUSE: Final = 5.0
+
+log = logging.getLogger(__name__)
 
 
 def count_keys(roster: Roster) -> CountKeys | None:
@@ -66,6 +72,7 @@ class HelperLink:
         self._mark: Mark | None = None
         self.run = bytes(16)
         self.opened = 0  # the last round that this server has opened in the run
+        self.patience = 300.0  # seconds that a round waits for a helper that is gone
 
     def reach(self) -> str:
         """Return the run that the helper has counted for, in hex, or raise why it cannot be asked."""
@@ -98,6 +105,26 @@ class HelperLink:
                 "restore that folder, or choose another --out"
             )
         return self.run
+
+    def ready(self) -> bool:
+        """Wait until the helper can be asked, but not for ever; tell whether the connection is a new one.
+
+        Rounds without a helper would fail, and each is charged. Whether it is there depends on nobody's records and not
+        on who was drawn, so that waiting for it tells outsiders nothing of either.
+        """
+        if self._connection is not None and _stands(self._connection):
+            return False
+        until, pause = time.monotonic() + self.patience, _FIRST_PAUSE
+        while True:
+            try:
+                self._open()
+                return True
+            except (SecAggError, InputError, PrivacyError) as error:
+                if time.monotonic() + pause > until:
+                    return True
+                log.warning("%s; waiting for the helper", error)
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
     def answer(self, kind: str, payload: bytes) -> bytes:
         """Return the helper's answer, or raise as it did; SecAggError too if it is gone."""
@@ -178,3 +205,16 @@ class HelperLink:
         if code:
             raise error_of(code, reply)
         return reply
+
+
+def _stands(connection: ssl.SSLSocket) -> bool:
+    """Tell whether a connection on which nothing is due is still there."""
+    connection.settimeout(0.0)
+    try:
+        connection.recv(1)
+    except ssl.SSLWantReadError:
+        connection.settimeout(_PATIENCE)
+        return True
+    except OSError:
+        return False
+    return False  # it has ended, or somebody speaks who was not asked

@@ -85,7 +85,7 @@ class Aborts:
         if self._over:
             raise RunError(
                 f"round {round_}: {self.count} rounds had too few answers since the server was started; see that the "
-                "nodes are there, and go on with --resume"
+                "nodes are there, and the helper of ballots if there is one, and go on with --resume"
             )
         if self.pause:
             self.deployed.sleep(self.pause)

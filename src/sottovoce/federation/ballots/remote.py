@@ -37,6 +37,10 @@ class Link(Protocol):
         """Tell the helper which run this is, and return the run's id; raise if it does not count for it."""
         ...
 
+    def ready(self) -> bool:
+        """Wait until the helper can be asked, but not for ever; tell whether the connection is a new one."""
+        ...
+
     def answer(self, kind: str, payload: bytes) -> bytes:
         """Return the helper's answer, or raise as it did; SecAggError too if it is gone."""
         ...
@@ -108,6 +112,8 @@ class RemoteCount(RealCount):
                 spend()
             charged = True
 
+        if self.link.ready() and self._leader is not None:
+            self._leader.forsake()  # transfers end with their connection
         total = yield from super().collect(round_, cohort, down, terms, once)
         if total.values is None and self.covers:
             once()

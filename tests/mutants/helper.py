@@ -188,12 +188,8 @@ MUTANTS = (
     of(
         "server-keeps-lost-transfers",
         "a new connection goes on with transfers that the helper has forgotten, and its round fails",
-        (
-            "federation/ballots/remote.py",
-            "if self.link.ready() and self._leader is not None:",
-            "if not self.link.ready:",
-        ),
-        tests=HELPER_KILLED,
+        ("federation/ballots/remote.py", "self._leader.forsake()", "None"),
+        tests="tests/federation/ballots/test_remote.py",
     ),
     of(
         "helper-answers-before-it-writes",

@@ -165,7 +165,7 @@ MUTANTS = (
     of(
         "helper-goes-on-without-a-disk",
         "a line that was half written is followed by another, and the account is damaged for ever",
-        ("privacy/ledger.py", "        self._broken = True\n", "        self._broken = False\n"),
+        ("deployment/count.py", "if desk.account.broken or type(error) is RunError:", "if not desk.account:"),
         tests=INPUT,
     ),
     of(

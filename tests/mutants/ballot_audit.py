@@ -142,8 +142,8 @@ MUTANTS = (
         "games of an aggregator that does not use what it knows",
         (
             "studies/audit/ballots/play.py",
-            "unknown = both - own_noise[view.name]",
-            "unknown = both - 0 * own_noise[view.name]",
+            "unknown = both - drawn[view.name]",
+            "unknown = both - 0 * drawn[view.name]",
         ),
         tests=ACCUSED,
     ),

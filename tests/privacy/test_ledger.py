@@ -229,7 +229,7 @@ def test_a_full_disk_ends_a_ledger_in_one_sentence_and_leaves_a_chain_that_can_b
         with pytest.raises(RunError, match="cannot be written: No space left on device"):
             book.charge(2)
         full = False
-        with pytest.raises(RunError, match="could not be written before"):
+        with pytest.raises(PrivacyError, match="could not be written before"):
             book.charge(2)
         assert book.spent == 1
     with ledger(path, deployment=deployment) as book:

@@ -240,7 +240,7 @@ class Ledger:
 
     def _append(self, fields: dict[str, Any]) -> None:
         if self._file.closed:  # a line after half a line would break the chain for ever
-            raise RunError(f"{self.path.name} could not be written before; start anew, so that it is read again")
+            raise PrivacyError(f"{self.path.name} could not be written before; start anew, so that it is read again")
         entry = {"index": self._index, **fields, "digest": self._digest, "previous": self._last}
         entry["hash"] = hash_of(entry)
         line = (json.dumps(entry) + "\n").encode()

@@ -26,11 +26,13 @@ def ballots(rng: np.random.Generator, seats: int) -> np.ndarray:
     return (2 * rng.integers(0, 2, (seats, LENGTH)) - 1).astype(np.int8)
 
 
-def played(rng: np.random.Generator, cast: np.ndarray, rounds: int) -> View:
+def played(rng: np.random.Generator, cast: np.ndarray, rounds: int, *, known: bool = False) -> View:
+    """Play rounds whose noise the auditor knows or does not."""
     evidence = view()
     there = np.arange(len(cast)) % 2 == 0
     for _ in range(rounds):
-        evidence.take(cast, there, ["signs"] * len(cast), np.rint(rng.normal(0, STDDEV, LENGTH)))
+        noise = np.rint(rng.normal(0, STDDEV, LENGTH))
+        evidence.take(cast, there, ["signs"] * len(cast), noise, noise * known)
     return evidence
 
 
@@ -38,7 +40,7 @@ def test_a_score_is_what_one_ballot_adds() -> None:
     evidence, cast = view(), ballots(np.random.default_rng(1), 4)
     there = np.array([True, False, True, False])
 
-    scores = evidence.take(cast, there, ["plus", "signs", "signs", "signs"], np.zeros(LENGTH))
+    scores = evidence.take(cast, there, ["plus", "signs", "signs", "signs"], np.zeros(LENGTH), np.zeros(LENGTH))
 
     assert scores.tolist() == pytest.approx([math.sqrt(LENGTH), 0, math.sqrt(LENGTH), 0])
     assert {name: len(found) for name, found in evidence.kinds.items()} == {"plus": 1, "signs": 1}
@@ -60,13 +62,26 @@ def test_the_bound_holds_although_all_scores_of_a_round_are_one() -> None:
     assert above <= 33
 
 
-def test_the_bound_comes_near_the_truth() -> None:
+@pytest.mark.parametrize(("known", "rounds", "near"), [(False, 2000, 0.85), (True, 100, 0.95)])
+def test_the_bound_comes_near_the_truth_and_sooner_off_known_noise(known: bool, rounds: int, near: float) -> None:
     rng = np.random.default_rng(3)
     truth = epsilon_of_mu(math.sqrt(LENGTH) / STDDEV, DELTA)
 
-    shown = played(rng, ballots(rng, 16), 2000).conditional(DELTA, 1e-3)
+    shown = played(rng, ballots(rng, 16), rounds, known=known).conditional(DELTA, 1e-3)
 
-    assert 0.85 * truth < shown < truth
+    assert near * truth < shown < truth
+
+
+def test_known_noise_that_the_sum_does_not_hold_shows_no_more() -> None:
+    """An auditor that takes off noise which is not there measures through it."""
+    rng, cast = np.random.default_rng(4), ballots(np.random.default_rng(4), 16)
+    evidence, there = view(), np.arange(16) % 2 == 0
+    for _ in range(50):
+        noise, other = (np.rint(rng.normal(0, STDDEV, LENGTH)) for _ in range(2))
+        evidence.take(cast, there, ["signs"] * 16, noise, other)
+
+    assert evidence.conditional(DELTA, 1e-3) < 0.9 * epsilon_of_mu(math.sqrt(LENGTH) / STDDEV, DELTA)
+    assert evidence.rest.squares / evidence.rest.values == pytest.approx(2 * STDDEV**2, rel=0.1)
 
 
 def test_votes_add_up_as_they_were_cast() -> None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import InputError
 from sottovoce.core.validate import in_range
 
-__all__ = ["MOST_MU", "Spread", "epsilon_of_mu", "mu_below", "mu_of_difference"]
+__all__ = ["MOST_MU", "Spread", "epsilon_of_mu", "mu_below", "mu_of_shift"]
 
 MOST_MU: Final = 1e4  # what is said of a release without noise, whose mu is infinite; epsilon is 5e7 there
 
@@ -67,14 +67,27 @@ def mu_below(present: NDArray[Any], absent: NDArray[Any], noise: Spread, alpha: 
     """
     if present.size == 0 or absent.size == 0:
         raise InputError("a lower bound of mu needs games with the canary and games without it")
-    difference = float(np.mean(present, dtype=np.float64) - np.mean(absent, dtype=np.float64))
-    return mu_of_difference(difference, math.sqrt(1 / present.size + 1 / absent.size), noise, alpha)
-
-
-def mu_of_difference(difference: float, width: float, noise: Spread, alpha: float) -> float:
-    """Return a lower bound of mu from a difference of scores whose standard deviation is `width` sigmas."""
     from scipy.stats import norm
 
     sigma = noise.stddev_above(alpha / 2)
+    width = math.sqrt(1 / present.size + 1 / absent.size)
+    difference = float(np.mean(present, dtype=np.float64) - np.mean(absent, dtype=np.float64))
     ratio = MOST_MU if abs(difference) >= MOST_MU * sigma else abs(difference) / sigma
     return max(0.0, math.copysign(ratio, difference) - float(norm.isf(alpha / 2)) * width)
+
+
+def mu_of_shift(difference: float, width: float, rest: Spread, noise: Spread, alpha: float) -> float:
+    """Return a lower bound of mu at confidence 1 - alpha, from scores off which the auditor took noise that it knows.
+
+    An auditor that drew the noise itself need not measure the shift through it: what is left of it, `rest`, has a
+    standard deviation sigma_r, which is 0 if the release holds what was drawn. The difference of the scores then has
+    `width` sigma_r. What hides the canary is still all of `noise`. With both sigmas bounded from above at alpha / 3,
+    mu >= (difference - sigma_r z width) / sigma, z the upper alpha / 3 quantile of the normal law.
+    """
+    from scipy.stats import norm
+
+    sigma = noise.stddev_above(alpha / 3)
+    shift = difference - float(norm.isf(alpha / 3)) * rest.stddev_above(alpha / 3) * width
+    if shift <= 0:
+        return 0.0
+    return MOST_MU if shift >= MOST_MU * sigma else shift / sigma

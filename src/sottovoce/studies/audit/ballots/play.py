@@ -170,16 +170,17 @@ def _play(evidence: CountGames, session: Session, game: int) -> None:
             evidence.failures.append(sight.total.reason or "nothing was released")
             return
         both = sight.noise(hall.length).astype(np.float64)
-        own_noise = {"leader": coding.leader_noise(round_), "helper": coding.helper_noise(round_)}
+        drawn = {"leader": coding.leader_noise(round_), "helper": coding.helper_noise(round_)}
         evidence.released.add(both)
         for view in evidence.views:
-            unknown = both - own_noise[view.name]
-            scores[view.name] += float(view.take(ballots, there, names, unknown)[cohort.index(seating.own)])
+            unknown = both - drawn[view.name]
+            found = view.take(ballots, there, names, unknown, drawn[view.other])
+            scores[view.name] += float(found[cohort.index(seating.own)])
             if game < _KEPT_GAMES and round_ <= _KEPT_ROUNDS:
                 label = f"that of the {view.other} in game {game + 1}, round {round_}"
                 evidence.vectors.append((label, unknown[:_LONGEST]))
         if evidence.whole is None:  # what the leader faces is the helper's noise, and the other way round
-            faced = [both - own_noise[name] for name in ("helper", "leader")]
+            faced = [both - drawn[name] for name in ("helper", "leader")]
             evidence.whole = np.concatenate([each[:_LONGEST] for each in faced])
         evidence.transcripts.take(sight)
     for view in evidence.views:

@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.studies.audit.server_games import claim, exact_bound
 from sottovoce.threats.audit.finding import Finding
-from sottovoce.threats.audit.gaussian import epsilon_of_mu, mu_of_difference
+from sottovoce.threats.audit.gaussian import Spread, epsilon_of_mu, mu_of_shift
 from sottovoce.threats.audit.noise import shift
 from sottovoce.threats.audit.sample import NoiseSample
 
@@ -43,8 +44,9 @@ class View:
     participations: int
     threshold: float  # of a game's score: above it the aggregator says "in"
     noise: NoiseSample
-    present: list[float] = field(default_factory=list)  # one score for each canary of a round
+    present: list[float] = field(default_factory=list)  # one score for each canary of a round, off known noise
     absent: list[float] = field(default_factory=list)
+    rest: Spread = field(default_factory=lambda: Spread(0.0, 0))  # what is left of the noise in these scores
     kinds: dict[str, list[float]] = field(default_factory=dict)  # of those that were counted, by the kind of ballot
     games_present: list[float] = field(default_factory=list)  # one score a game, in standard deviations
     games_absent: list[float] = field(default_factory=list)
@@ -61,16 +63,28 @@ class View:
         """Return the standard deviation of a score, by the plan."""
         return math.sqrt(self.noise.planned)
 
-    def take(self, ballots: NDArray[np.int8], there: NDArray[np.bool_], names: list[str], unknown: Values) -> Values:
+    def take(
+        self,
+        ballots: NDArray[np.int8],
+        there: NDArray[np.bool_],
+        names: list[str],
+        unknown: Values,
+        drawn: NDArray[Any],
+    ) -> Values:
         """Take in a round: the canaries' ballots, which of them were counted, and the votes that nothing explains.
 
         Returns the score of each canary. The ballots of the others are known, so each canary adds its own back.
+        `drawn` is the other's noise, which the auditor knows and this aggregator does not: off it, the scores tell how
+        far one ballot moves the sum, and nothing about how well it is hidden.
         """
         self.noise.add(unknown)
         exact = ballots.astype(np.float64)
         scores = exact @ unknown / math.sqrt(self.length) + there * math.sqrt(self.length)
-        self.present += scores[there].tolist()
-        self.absent += scores[~there].tolist()
+        left = unknown - drawn
+        self.rest = self.rest.plus(left)
+        moved = exact @ left / math.sqrt(self.length) + there * math.sqrt(self.length)
+        self.present += moved[there].tolist()
+        self.absent += moved[~there].tolist()
         for name in dict.fromkeys(names):
             same = there & np.array([each == name for each in names])
             if same.any():
@@ -95,8 +109,8 @@ class View:
     def conditional(self, delta: float, alpha: float) -> float:
         """Return the lower bound of epsilon_server if the noise is Gaussian, and independent in values and rounds.
 
-        Ballots are not orthogonal, so the scores of a round go together a little. The difference of their means is the
-        noise along one vector, whose length is known.
+        Ballots are not orthogonal, so the scores of a round go together. The difference of their means is what is left
+        of the noise along one vector, whose length is known.
         """
         counted, left = len(self.present), len(self.absent)
         if not (counted and left):
@@ -104,7 +118,7 @@ class View:
         both, none, cross = self._products.tolist()
         width = math.sqrt(max(0.0, both / counted**2 + none / left**2 - 2 * cross / (counted * left)))
         difference = float(np.mean(self.present) - np.mean(self.absent))
-        mu = mu_of_difference(difference, width, self.noise.spread, alpha)
+        mu = mu_of_shift(difference, width, self.rest, self.noise.spread, alpha)
         return epsilon_of_mu(mu * math.sqrt(self.participations), delta)
 
     def bounds(self, claimed: float, delta: float, alpha: float, conditional_alpha: float) -> list[Finding]:

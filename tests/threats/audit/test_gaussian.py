@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import norm
 
 from sottovoce.core.errors import InputError
-from sottovoce.threats.audit.gaussian import Spread, epsilon_of_mu, mu_below
+from sottovoce.threats.audit.gaussian import Spread, epsilon_of_mu, mu_below, mu_of_shift
 
 
 @pytest.mark.parametrize("mu", [0.2, 1.0, 3.6])
@@ -62,3 +62,12 @@ def test_a_release_without_noise_has_a_large_mu_and_no_division_by_zero() -> Non
     assert mu_below(np.ones(50), np.zeros(50), none, 0.05) > 9999
     assert mu_below(np.zeros(50), np.ones(50), none, 0.05) == 0
     assert math.isfinite(epsilon_of_mu(mu_below(np.ones(50), np.zeros(50), none, 0.05), 1e-5))
+
+
+def test_a_shift_off_known_noise_is_bounded_by_the_noise_alone() -> None:
+    noise, none = Spread(0.0, 0).plus(2 * np.random.default_rng(3).standard_normal(10**6)), Spread(0.0, 100)
+
+    assert 0.99 * 3 / 2 < mu_of_shift(3.0, 0.1, none, noise, 1e-3) < 3 / 2
+    assert mu_of_shift(3.0, 0.1, noise, noise, 1e-3) < 3 / 2 - 0.1 * norm.isf(1e-3 / 3) * 0.99
+    assert mu_of_shift(-3.0, 0.1, none, noise, 1e-3) == mu_of_shift(0.1, 1.0, noise, noise, 1e-3) == 0
+    assert mu_of_shift(3.0, 0.1, none, none, 1e-3) > 9999

@@ -37,7 +37,7 @@ from sottovoce.threats.audit.sample import NoiseSample
 
 __all__ = ["play_outsiders"]
 
-_BLOCK = 256  # ballots that are multiplied at once
+_BLOCK = 1 << 20  # votes that are multiplied at once
 
 Scores = NDArray[np.float64]
 
@@ -54,7 +54,8 @@ class _Trace:
     def take(self, opened: NDArray[np.int64]) -> None:
         """Take in the opened votes of one round."""
         votes = opened.astype(np.float64)
-        blocks = [self._ballots[start : start + _BLOCK] for start in range(0, len(self._ballots), _BLOCK)]
+        step = max(1, _BLOCK // self._length)
+        blocks = [self._ballots[start : start + step] for start in range(0, len(self._ballots), step)]
         along = np.concatenate([block.astype(np.float64) @ votes for block in blocks])
         self.scores += self._outsider.likelihood(along / math.sqrt(self._length))
 

@@ -107,9 +107,9 @@ class _Seating:
         """Return everybody, in order."""
         return sorted(self.canaries)
 
-    def ballots(self, length: int) -> NDArray[np.int8]:
+    def ballots(self, length: int) -> NDArray[np.float64]:
         """Return the votes of all of them, in order."""
-        return np.stack([self.canaries[client].votes(length) for client in self.cohort])
+        return np.stack([self.canaries[client].votes(length) for client in self.cohort]).astype(np.float64)
 
 
 def play_count_games(hall: Hall, *, games: int, seed: int, tell: Progress = lambda done, total: None) -> CountGames:

@@ -65,7 +65,7 @@ class View:
 
     def take(
         self,
-        ballots: NDArray[np.int8],
+        ballots: NDArray[Any],
         there: NDArray[np.bool_],
         names: list[str],
         unknown: Values,
@@ -78,7 +78,7 @@ class View:
         far one ballot moves the sum, and nothing about how well it is hidden.
         """
         self.noise.add(unknown)
-        exact = ballots.astype(np.float64)
+        exact = np.asarray(ballots, np.float64)
         scores = exact @ unknown / math.sqrt(self.length) + there * math.sqrt(self.length)
         left = unknown - drawn
         self.rest = self.rest.plus(left)

@@ -61,6 +61,7 @@ def simulate(
     seed: int = 1,
     secure: str | None = None,
     workers: int | None = None,
+    engine: str | None = None,
     server: Mapping[str, Any] | None = None,
     threat: Mapping[str, Any] | None = None,
     scheme_keys: dict[str, Any] | None = None,
@@ -84,6 +85,7 @@ def simulate(
     scheme      a name, a name and its keys (`("fl-top", {"ratio": 0.01})`), or a scheme object, also of your own class
     privacy     `sv.Privacy(epsilon=1)` with the keys of `[privacy]`; without it the run is not private
     threat      malicious clients, with the keys of `[threat]`: `{"attack": "sign-inversion", "fraction": 0.1}`
+    engine      what plays the clients, the `name` of `[engine]`: "ray" for a cluster, with `address`
     id          the column, or the array, that says who owns each record, for `partition="by-id"`
     classes     the labels in order, where they should not be taken from the records
     callbacks   functions that are called with the record of each round (and the state, if they take two arguments), or
@@ -112,6 +114,8 @@ def simulate(
         "workers": workers,
     }
     asked = _by_table({key: _plain(value) for key, value in keys.items() if value is not None})
+    if engine is not None:
+        asked.setdefault("engine", {})["name"] = engine
     ready = adapted(callbacks)
     chosen, scheme_table = scheme_reader.read(scheme, scheme_keys)
     columns = data_reader.Columns(label=label, id=id, split=split, schema=schema, classes=classes)

@@ -180,14 +180,19 @@ def _connected(address: str) -> Iterator[Session]:
 
 def _join(address: str) -> None:
     way_out = 'start one with "ray start --head", or set [engine] address = "local"'
-    host, colon, port = address.rpartition(":")
+    known = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
+    host, _, port = known.rpartition(":")
+    answered = False
     try:
-        if colon:
+        if host and port.isdigit():
             answers(host, int(port))  # Ray would try for minutes
+            answered = True
         with _on_loopback() if _only_here(host, port) else nullcontext():
             _init(address=address)
     except OSError as error:  # ConnectionError too
-        where = f"at {address}" if colon else "on this machine"
+        where = f"at {known}" if known else "on this machine"
+        if answered and _AUTHENTICATION not in os.environ:  # Ray asks for a token, and says that nobody is there
+            way_out = f"if it wants a token, set {_AUTHENTICATION}=token in the environment, else {way_out}"
         raise RunError(f"no Ray cluster can be reached {where} ({in_one_line(error)}); {way_out}") from None
     except (RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise RunError(f"the Ray cluster at {address} cannot be joined: {in_one_line(error)}") from None

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import ray
 
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.experiment.config import to_toml
@@ -102,6 +103,24 @@ def test_what_is_computed_outlives_the_store_and_no_worker_its_engine(session: S
     assert gradient.flags.owndata and gradient.flags.writeable
     assert scores.flags.owndata and scores.flags.writeable
     assert np.array_equal(gradient, expected)
+
+
+def test_a_worker_that_is_lost_is_never_made_again(session: Session) -> None:
+    parts = gather(few())
+    with RayEngine(session, parts.blueprint(), parts.arrays(), 1) as engine:
+        os.kill(engine._places[0].process, signal.SIGKILL)
+        end = time.monotonic() + 60
+        while time.monotonic() < end:  # one that is being made again is unavailable for a while, and then answers
+            try:
+                pytest.fail(f"it came back: {ray.get(engine._actors[0].place.remote())}")
+            except ray.exceptions.ActorDiedError:
+                break
+            except ray.exceptions.ActorUnavailableError:
+                time.sleep(0.2)
+        else:
+            pytest.fail("Ray did not say that it is dead")
+    told = engines.options(None, {})
+    assert (told["max_restarts"], told["max_task_retries"]) == (0, 0)
 
 
 def test_a_session_that_is_stopped_ends_what_waits(session: Session) -> None:

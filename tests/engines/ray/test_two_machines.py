@@ -6,19 +6,23 @@ import os
 import signal
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from sottovoce.core.errors import InputError, RunError
+from sottovoce.core.vectors import Vector
 from sottovoce.experiment.config import Experiment
+from sottovoce.experiment.given import Given
 from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.run import run
 from sottovoce.experiment.sweep import sweep
 from sottovoce.federation.ray import RayEngine
 from sottovoce.federation.ray_session import joined
+from sottovoce.schemes.base import Message, Scheme, State
 from sottovoce.testing.twin import few, play, same
 from tests.engines.ray.conftest import Machines
 from tests.engines.ray.crew import Crew
@@ -71,6 +75,31 @@ def test_the_points_of_a_sweep_run_at_the_same_time_and_end_as_they_do_here(
         assert np.array_equal(_model(tmp_path / "there" / name), here)
 
 
+def test_auto_finds_the_cluster_and_a_class_of_the_users_own_plays_there(
+    machines: Machines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @dataclass(frozen=True, eq=False, kw_only=True)
+    class Halved(Scheme):
+        """A scheme that no machine can import: it travels as code."""
+
+        name: ClassVar[str] = "halved"
+
+        def encode(self, update: Vector, seed: int, rng: np.random.Generator) -> Message:
+            return update * np.float32(0.5)
+
+        def decode(self, mean: Vector, state: State, seed: int, rng: np.random.Generator) -> State:
+            return {"params": state["params"] + mean}
+
+    monkeypatch.setenv("RAY_ADDRESS", machines.address)
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # otherwise a token of this machine would be shown
+    given = Given(scheme=Halved())
+    run(few(experiment={"rounds": 2}, engine={"name": "ray", "address": "auto"}), tmp_path / "there", given=given)
+    run(few(experiment={"rounds": 2}, engine={"workers": 1}), tmp_path / "here", given=given)
+
+    assert np.array_equal(_model(tmp_path / "there"), _model(tmp_path / "here"))
+    assert np.any(_model(tmp_path / "here") != play(few(), rounds=2).models[-1])
+
+
 def test_a_point_that_cannot_be_run_stops_a_sweep(machines: Machines, tmp_path: Path) -> None:
     table = {"data": {"clients": [9, 100_000]}}
     experiment = few(experiment={"rounds": 100_000}, engine=_both(machines)).model_copy(update={"sweep": table})
@@ -103,12 +132,13 @@ def test_a_killed_worker_ends_the_run_in_one_sentence_and_the_run_can_be_resumed
 ) -> None:
     experiment = _experiment(machines)
 
-    with monkeypatch.context() as patched:
-        _in_round_3(patched, lambda: os.kill(actors(machines.mark)[0], signal.SIGKILL))
-        _run_and_lose(experiment, tmp_path / "run")
-    assert not _left(machines.mark), "no worker outlives its engine"
+    with joined(machines.address):
+        with monkeypatch.context() as patched:
+            _in_round_3(patched, lambda: os.kill(actors(machines.mark)[0], signal.SIGKILL))
+            _run_and_lose(experiment, tmp_path / "run")
+        assert not _left(machines.mark), "no worker outlives its engine"
 
-    run(experiment, tmp_path / "run", resume=True)
+        run(experiment, tmp_path / "run", resume=True)
 
     assert np.array_equal(_model(tmp_path / "run"), play(experiment, rounds=4).models[-1])
 

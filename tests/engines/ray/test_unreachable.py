@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from sottovoce.core.errors import RunError
+from sottovoce.federation import ray_session
 from sottovoce.federation.ray_session import joined
 
 
@@ -22,3 +23,16 @@ def test_a_cluster_that_cannot_be_reached_is_one_sentence() -> None:
         '"ray start --head", or set [engine] address = "local"'
     )
     assert refusal.value.exit_code == 4
+
+
+def test_a_cluster_that_wants_a_token_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> None:  # as Ray does, after half a minute
+        raise ConnectionError("Failed to connect to Ray cluster at 10.0.0.1:6379.")
+
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    monkeypatch.setattr(ray_session, "_init", refuse)
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        with pytest.raises(RunError, match=r"; if it wants a token, set RAY_AUTH_MODE=token in the environment, else"):
+            joined(f"127.0.0.1:{listening.getsockname()[1]}").__enter__()

@@ -72,3 +72,18 @@ def test_fetch_prints_the_folder(shell: Shell, monkeypatch: pytest.MonkeyPatch, 
 
     assert shell("data", "fetch", "mnist").out == f"{here / 'mnist'}\n"
     assert shell("data", "fetch", "mnist", "--json").json() == {"name": "mnist", "path": str(here / "mnist")}
+
+
+def test_data_split_writes_a_folder_for_each_machine(shell: Shell, here: Path) -> None:
+    (here / "few.toml").write_text('[data]\nsource = "digits"\nclients = 9\n')
+
+    told = shell("data", "split", "few.toml", "--parts", "2", "--out", "parts", "--set", "data.clients=10")
+
+    assert told.code == 0, told.err
+    assert sorted(path.name for path in (here / "parts").iterdir()) == ["common", "part-0", "part-1"]
+    assert told.out.splitlines()[0].startswith("parts/part-0: 5 clients, 719 records, ")
+    again = shell("data", "split", "few.toml", "--parts", "2", "--out", "parts")
+    assert (again.code, again.out) == (2, "")
+    assert "parts exists already; choose another --out" in again.err
+    listed = shell("data", "split", "few.toml", "--parts", "3", "--out", "others", "--json").json()
+    assert [part["clients"] for part in listed["parts"]] == [3, 3, 3]

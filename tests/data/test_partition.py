@@ -191,6 +191,33 @@ def test_virtual_clients_cover_the_pool_evenly() -> None:
     assert np.abs(counts - 200).max() < 6 * 13.4
 
 
+@settings(deadline=None)
+@given(pools=st.integers(1, 12), more=st.integers(0, 12), each=st.integers(1, 5), client=st.integers(0, 999))
+def test_a_virtual_client_draws_from_its_own_pool_alone(pools: int, more: int, each: int, client: int) -> None:
+    dealt = Virtual(pool=pools * each + more, clients=1000, each=each, seed=5, pools=pools)
+
+    records = dealt.records(client)
+
+    assert len(set(records.tolist())) == each
+    assert set(records % pools) == {client % pools}
+    assert 0 <= records.min() <= records.max() < dealt.pool
+
+
+def test_virtual_clients_cover_every_pool_to_its_end() -> None:
+    dealt = Virtual(pool=11, clients=300, each=2, seed=1, pools=3)
+
+    assert set(np.concatenate([dealt.records(k) for k in range(300)]).tolist()) == set(range(11))
+
+
+def test_one_pool_is_the_partition_that_there_was_before() -> None:
+    assert Virtual(pool=60_000, clients=10**6, each=4, seed=1).records(77).tolist() == [1663, 4587, 43670, 34748]
+
+
+def test_more_records_than_a_pool_has_are_refused() -> None:
+    with pytest.raises(InputError, match=r"records_per_client must be in \[1, 33\]"):
+        Virtual(pool=100, clients=10, each=34, seed=1, pools=3)
+
+
 @pytest.mark.parametrize("client", [-1, 10])
 def test_a_client_that_does_not_exist_is_refused(client: int) -> None:
     for kind in ("iid", "virtual"):

@@ -47,3 +47,17 @@ def test_ray_that_is_not_installed_is_one_sentence_and_leaves_no_folder(
     )
     assert refusal.value.exit_code == 2
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("data", ["parts", "", "./parts", "s3://bucket"])
+def test_a_folder_that_machines_would_not_agree_on_is_refused(data: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        few(engine={"name": "ray", "data": data})
+
+    assert str(refusal.value) == (f'experiment: [engine] data must be a path from /, ~ or a $VARIABLE on, got "{data}"')
+
+
+def test_a_folder_of_parts_is_for_ray_alone() -> None:
+    assert few(engine={"name": "ray", "data": "~/parts"}).engine.data == "~/parts"
+    with pytest.raises(ConfigError, match=r'\[engine\] data is for name = "ray"; set that, or remove data'):
+        few(engine={"data": "/parts"})

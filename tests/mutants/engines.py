@@ -16,7 +16,7 @@ ANYWHERE = (
     of(
         "secrets-elsewhere",
         "a client's next phase is played by a worker that does not have its secrets",
-        ("federation/workers.py", "owned[client % len(owned)]", "owned[(client + len(request.phase)) % len(owned)]"),
+        ("federation/workers.py", "held.keeper(client),)", "held.keeper(client + len(request.phase)),)"),
         tests=LOCAL,
     ),
     of(
@@ -59,7 +59,7 @@ RAY = (
         "local-joins",
         "a simulation for this machine runs on whatever cluster the process has joined",
         ("federation/ray_session.py", "    if ray.is_initialized():\n        raise", "    if False:\n        raise"),
-        tests=f"{TWO}::test_local_never_joins_a_cluster_that_runs",
+        tests=f"{TWO}::test_two_machines_make_the_bits_of_one",
     ),
     of(
         "versions-not-asked",
@@ -71,12 +71,12 @@ RAY = (
         "records-stay",
         "the records of a run stay in the store when its engine is closed",
         ("federation/ray.py", "self._session.forget(self._kept.pop())", "self._kept.pop()"),
-        tests=f"{ONE}::test_the_ray_engine_keeps_the_contract[1]",
+        tests=f"{ONE}::test_what_is_computed_outlives_the_store_and_no_worker_its_engine",
     ),
     of(
         "points-one-after-the-other",
         "a sweep uses a cluster for one run at a time",
-        ("experiment/sweep.py", 'engine.address != "local"', "False"),
+        ("experiment/sweep.py", 'engine.address != "local" and', "False and"),
         tests=f"{TWO}::test_the_points_of_a_sweep_run_at_the_same_time_and_end_as_they_do_here",
     ),
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -58,10 +60,47 @@ def test_wrong_keys_a_taken_folder_and_an_experiment_for_simulations_are_refused
     attack = ("--set", "threat.attack=random-update", "--set", "threat.fraction=0.5")
     assert "[threat] cannot be played in a deployed run" in refused(*attack, "--keys", str(fed / "server"))
     assert not app.exists()
+    (fed / "server" / "roster.json").rename(fed / "elsewhere")
+    assert "roster.json is missing; whoever holds the root key signs it" in refused("--keys", str(fed / "server"))
+    (fed / "elsewhere").rename(fed / "server" / "roster.json")
+    assert not app.exists()
     app.mkdir()
+    assert "is already there and was not changed" in refused("--keys", str(fed / "server"))
     (app / "mine").touch()
     assert "is already there and was not changed" in refused("--keys", str(fed / "server"))
     assert [file.name for file in app.iterdir()] == ["mine"]
+
+
+def test_what_a_fleet_cannot_play_or_must_not_send_is_refused_before_anything_is_written(
+    shell: Shell, tmp_path: Path
+) -> None:
+    fed, app = federation(tmp_path), tmp_path / "app"
+    (tmp_path / "words.toml").write_text("these are words")
+
+    def refused(file: str, *words: str) -> str:
+        done = shell("flower", file, "--keys", str(fed / "server"), *words)
+        assert done.code == 2 and not app.exists() and done.err.count("error: ") == 1
+        return done.err
+
+    ballot = ("--set", "aggregation.secure=ballot", "--set", "privacy.noise_multiplier=1")
+    assert "needs a helper, which a Flower fleet has no place for" in refused("e.toml", "--to", str(app), *ballot)
+    assert "not TOML" in refused("words.toml", "--to", str(app))
+    assert "is inside the app folder" in refused("e.toml", "--to", str(app), "--out", str(app / "run"))
+    assert "there is no folder" in refused("e.toml", "--to", str(tmp_path / "nowhere" / "app"))
+    assert "the roster has 2 nodes" in refused("e.toml", "--to", str(app), "--set", "data.clients=3")
+
+
+def test_without_flwr_the_apps_say_how_to_install_it() -> None:
+    code = (
+        "import sys; sys.modules['flwr.app'] = None\n"
+        "from sottovoce.core.errors import InputError\n"
+        "try:\n    import sottovoce.deployment.flower\n"
+        "except InputError as error:\n    print(error)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    assert "a Flower fleet needs flwr of version 1.41 or newer, and " in said
+    assert "is installed; install it, in an environment of its own, with pip install 'sottovoce[flower]'" in said
 
 
 def test_run_refuses_a_fleet_and_says_what_plays_it(shell: Shell, here: Path) -> None:

@@ -122,7 +122,9 @@ class _Carried:
 def federate(folder: Path, tables: dict[str, Any], *, simulated: bool) -> Processes:
     """Make keys, records and the file of a federation."""
     dealt = gather(parse(tables))
-    experiment = deployable(parse({**tables, "engine": {"name": "flower", "phase_timeout": 60.0, "train_timeout": 60.0}}), dealt)
+    experiment = deployable(
+        parse({**tables, "engine": {"name": "flower", "phase_timeout": 60.0, "train_timeout": 60.0}}), dealt
+    )
     init_federation(folder / "fed")
     add_nodes(folder / "fed", [f"n{number}" for number in range(NODES)])
     sign_roster(folder / "fed")

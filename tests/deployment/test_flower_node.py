@@ -238,7 +238,9 @@ def test_no_secret_stays_in_a_nodes_folder_or_leaves_it(played: Processes) -> No
     for node in range(NODES):
         home = played.folder / "fed" / "nodes" / f"n{node}"
         key, seal = read_signing_key(home / "signing.key"), (played.state(node) / "seal.key").read_bytes()
-        written = [file.read_bytes() for file in (home / "state").rglob("*") if file.is_file() and file.name != "seal.key"]
+        written = [
+            file.read_bytes() for file in (home / "state").rglob("*") if file.is_file() and file.name != "seal.key"
+        ]
         written += [file.read_bytes() for file in (played.folder / "out").rglob("*") if file.is_file()]
         written += [text for _, text in [*played.heard, *played.said]]
         assert not any(secret in text for text in written for secret in (key, key.hex().encode(), seal))

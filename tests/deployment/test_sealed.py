@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from sottovoce.core.errors import InputError, RunError
+from sottovoce.deployment import sealed
 from sottovoce.deployment.node import Kept, Memory
 from sottovoce.deployment.sealed import remembering, taking_turns
 from sottovoce.federation.client import ClientState
@@ -60,8 +61,8 @@ def test_a_state_of_another_experiment_or_key_or_with_another_byte_does_not_open
     remember(tmp_path, Forgetful())
     with pytest.raises(RunError, match="does not open with this node's key; delete it"):
         remember(tmp_path, Forgetful(), b"another run")
-    sealed = (tmp_path / "sealed").read_bytes()
-    for changed in (sealed[:-1], bytes([sealed[0] ^ 1]) + sealed[1:], sealed[:-1] + bytes([sealed[-1] ^ 1]), b""):
+    whole = (tmp_path / "sealed").read_bytes()
+    for changed in (whole[:-1], bytes([whole[0] ^ 1]) + whole[1:], whole[:-1] + bytes([whole[-1] ^ 1]), b""):
         (tmp_path / "sealed").write_bytes(changed)
         with pytest.raises(RunError, match="does not open"):
             remember(tmp_path, Forgetful())
@@ -71,6 +72,27 @@ def test_a_state_of_another_experiment_or_key_or_with_another_byte_does_not_open
     (tmp_path / "seal.key").chmod(0o644)
     with pytest.raises(InputError, match="has mode 644, must be 600"):
         remember(tmp_path, Forgetful())
+
+
+def test_a_state_of_another_version_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remember(tmp_path, Forgetful())
+    monkeypatch.setattr(sealed, "version", lambda name: "0.0.1")
+
+    assert remember(tmp_path, Forgetful()) is None
+    assert remember(tmp_path, Forgetful()).setup == SECRET
+
+
+def test_a_process_killed_while_it_makes_the_key_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.fsync", killed)
+    with pytest.raises(KeyboardInterrupt):
+        remember(tmp_path, Forgetful())
+    monkeypatch.undo()
+
+    assert not (tmp_path / "seal.key").exists()
+    assert remember(tmp_path, Forgetful()) is None
 
 
 def test_a_node_that_fails_keeps_what_it_remembered_before(tmp_path: Path) -> None:

@@ -105,6 +105,23 @@ class Fleet:
         """Kill a process and everything that it started."""
         os.killpg(self.processes.pop(name).pid, signal.SIGKILL)
 
+    def kill_within(self, name: str, program: str) -> None:
+        """Kill the one process of a program that a process of ours has started."""
+        parents, named = {}, []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                words, number = (folder / "cmdline").read_bytes().split(b"\0"), int(folder.name)
+                parents[number] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                if any(Path(word.decode(errors="replace")).name == program for word in words[:2]):
+                    named.append(number)
+
+        def ours(number: int) -> bool:
+            return number == self.processes[name].pid or (number in parents and ours(parents[number]))
+
+        found = [number for number in named if ours(number)]
+        (process,) = found
+        os.kill(process, signal.SIGKILL)
+
     def close(self) -> None:
         """Stop all processes."""
         for process in self.processes.values():

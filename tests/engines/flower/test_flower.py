@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from sottovoce.deployment.flower_app import write_app
 from sottovoce.deployment.keys import add_nodes, init_federation, sign_roster
 from sottovoce.deployment.trial import deal, deployable
-from sottovoce.experiment.config import Experiment, parse, to_toml
+from sottovoce.experiment.config import parse, to_toml
+from sottovoce.experiment.opened import read_opened
 from sottovoce.experiment.parts import gather
 from sottovoce.experiment.run import run
 from tests.engines.flower.fleet import Fleet
@@ -32,28 +34,54 @@ TABLES: dict[str, Any] = {
 }
 
 
+DYING = """
+import builtins, os, signal
+told = print
+
+def dying(*words, **more):
+    told(*words, **more)
+    if words[0] == "round 1 is done" and not (died := Path({died!r})).exists():
+        died.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+builtins.print = dying
+"""
+
+
 class Trial:
     """A federation on a fleet: the experiment, its folders, and the fleet."""
 
-    def __init__(self, fleet: Fleet, folder: Path, experiment: Experiment) -> None:
-        self.fleet, self.folder, self.experiment = fleet, folder, experiment
-        self.out = folder / "out"
+    def __init__(self, fleet: Fleet, folder: Path, tables: dict[str, Any]) -> None:
+        self.fleet, self.folder = fleet, folder
+        self.play(tables)
+
+    def play(self, tables: dict[str, Any], **engine: float) -> None:
+        """Give everybody the file of an experiment."""
+        experiment = parse({**tables, "engine": {"name": "flower", **engine}})
+        self.experiment = deployable(experiment, gather(parse(tables)))
+        name = self.experiment.experiment.name
+        self.out, self.app = self.folder / f"{name}-out", self.folder / f"{name}-app"
+        (self.folder / "experiment.toml").write_text(to_toml(self.experiment.tables()))
 
     def join(self, number: int, *, registered: bool = True) -> None:
         """Start a SuperNode with the records of a client, known to the SuperLink or not."""
-        key = self.fleet.new_key(f"key{number}")
+        key = self.fleet.new_key(f"key{number}-{registered}")
         if registered:
             self.fleet.register(key)
         told = {"run": str(self.folder / "experiment.toml"), "keys": str(self.folder / "fed" / "nodes" / f"n{number}")}
         told |= {"data": str(self.folder / f"node{number}.npz")}
         self.fleet.add_node(f"n{number}", key, {**told, "simulate-randomness": 1})
 
-    def submit(self) -> None:
-        """Write the app and submit it."""
-        write_app(
-            self.experiment, self.folder / "app", keys=self.folder / "fed" / "server", out=self.out, simulated=True
-        )
-        self.fleet.flwr("run", str(self.folder / "app"), "here")
+    def submit(self, also: str = "") -> None:
+        """Write the app, with more code for the server, and submit it."""
+        write_app(self.experiment, self.app, keys=self.folder / "fed" / "server", out=self.out, simulated=True)
+        with (self.app / "sottovoce_run" / "server.py").open("a") as file:
+            file.write(also)
+        self.fleet.flwr("run", str(self.app), "here")
+
+    def resume(self) -> None:
+        """Go on, as docs/flower.md says."""
+        self.fleet.flwr("run", str(self.app), "here", "-c", "resume=true")
 
     def end(self) -> Any:
         """Wait for the end of the run, and return the summary."""
@@ -65,29 +93,39 @@ class Trial:
         file = self.out / "rounds.jsonl"
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
+    def opened(self) -> int:
+        """Return the round that was opened last; 0 before the first."""
+        opened = read_opened(self.out)
+        return 0 if opened is None else opened.round
+
     def until(self, true: Callable[[], object]) -> None:
         """Wait."""
-        patience = time.monotonic() + 200
+        patience = time.monotonic() + 300
         while not true():
             assert time.monotonic() < patience, self.fleet.log("superlink")[-3000:]
             time.sleep(0.2)
 
 
 @contextmanager
-def trial(folder: Path, tables: dict[str, Any], **engine: float) -> Iterator[Trial]:
-    experiment = parse({**tables, "engine": {"name": "flower", **engine}})
-    dealt = gather(parse(tables))
-    experiment = deployable(experiment, dealt)
+def trial(folder: Path, tables: dict[str, Any]) -> Iterator[Trial]:
     init_federation(folder / "fed")
     add_nodes(folder / "fed", [f"n{number}" for number in range(NODES)])
     sign_roster(folder / "fed")
-    deal(dealt, folder)
-    (folder / "experiment.toml").write_text(to_toml(experiment.tables()))
+    deal(gather(parse(tables)), folder)
     broker = folder / "fed" / "broker"  # its certificate is for this machine, and a SuperLink may have it too
     with Fleet(
         folder / "fleet", broker / "cert.pem", broker / "key.pem", folder / "fed" / "public" / "ca.pem"
     ) as fleet:
-        yield Trial(fleet, folder, experiment)
+        yield Trial(fleet, folder, tables)
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
+    """Return a fleet with a SuperNode for every client; the tests of this file use it one after the other."""
+    with trial(tmp_path_factory.mktemp("fleet"), TABLES) as held:
+        for number in range(NODES):
+            held.join(number)
+        yield held
 
 
 def same_model(ours: Path, theirs: Path) -> bool:
@@ -95,37 +133,52 @@ def same_model(ours: Path, theirs: Path) -> bool:
         return sorted(one.files) == sorted(other.files) and all((one[name] == other[name]).all() for name in one.files)
 
 
-def test_private_top_under_masks_is_bit_equal_to_the_local_engine(tmp_path: Path) -> None:
-    local = tmp_path / "local"
-    run(parse(TABLES), local)
-    with trial(tmp_path, TABLES) as held:
-        for number in range(NODES):
-            held.join(number)
-        held.submit()
-        summary = held.end()
+def test_private_top_under_masks_is_bit_equal_to_the_local_engine_also_when_the_server_is_killed_between_rounds(
+    held: Trial, tmp_path: Path
+) -> None:
+    held.submit(DYING.format(died=str(tmp_path / "died")))
+    run(parse(TABLES), tmp_path / "local")
+    held.until((tmp_path / "died").exists)
+    held.resume()
+    summary = held.end()
 
-    assert summary["rounds"] == 2
-    assert same_model(held.out, local)
-    states = list((tmp_path / "fed" / "nodes").glob("n*/state/*/sealed"))
+    assert summary["rounds"] == 2 and summary["void_rounds"] == 0
+    assert same_model(held.out, tmp_path / "local")
+    states = list((held.folder / "fed" / "nodes").glob("n*/state/*/sealed"))
     assert len(states) == NODES
     for name in ("superlink", "n0", "n1", "n2"):
         assert "Traceback" not in held.fleet.log(name)
 
 
-def test_a_killed_supernode_and_one_with_an_unregistered_key_are_clients_that_left(tmp_path: Path) -> None:
+def test_what_is_sent_to_every_node_holds_no_key_and_no_record(held: Trial) -> None:
+    keys = [file.read_bytes().strip() for file in (held.folder / "fed").rglob("*.key")]
+    keys += [file.read_bytes().strip() for file in (held.folder / "fed").rglob("key.pem")]
+    sent = [file for file in (held.folder / "fleet" / "home" / "apps").rglob("*") if file.is_file()]
+
+    assert len(keys) > NODES and any(file.name == "client.py" for file in sent)
+    for file in sent:
+        assert not any(key in file.read_bytes() for key in keys)
+        assert file.suffix in (".py", ".toml", ".pyc") or file.name in ("CONTENT", "RECORD"), file
+
+
+def test_a_killed_server_a_killed_supernode_and_one_with_an_unregistered_key(held: Trial) -> None:
     plain = {name: table for name, table in TABLES.items() if name != "privacy"}
     plain |= {"scheme": {"name": "fl-std"}, "aggregation": {"secure": "none"}}
-    with trial(tmp_path, plain, min_nodes=2, train_timeout=20.0) as held:
-        held.join(0)
-        held.join(1)
-        held.join(2, registered=False)
-        held.submit()
-        held.until(lambda: len(held.rounds()) == 1)
-        held.fleet.kill("n1")
-        summary = held.end()
+    plain["experiment"] = {**TABLES["experiment"], "name": "plain", "rounds": 2}
+    held.play(plain, min_nodes=2, train_timeout=40.0)
+    held.fleet.kill("n2")
+    held.join(2, registered=False)
+    held.submit()
+    held.until(lambda: held.opened() == 1)
+    held.fleet.kill_within("superlink", "flwr-serverapp")
+    held.resume()
+    held.until(lambda: held.opened() == 2)
+    held.fleet.kill("n1")
+    summary = held.end()
 
     first, second = held.rounds()
-    assert summary["rounds"] == 2
-    assert (first["senders"], set(first["failures"])) == (2, {"2"})
+    assert (summary["rounds"], summary["void_rounds"]) == (2, 1)
+    assert first["void"] and first["senders"] == 0
     assert (second["senders"], set(second["failures"])) == (1, {"1", "2"})
-    assert "did not answer within 20 s" in second["failures"]["1"]
+    assert "did not answer within 40 s" in second["failures"]["1"]
+    assert second["failures"]["2"] == "is gone"

@@ -1,4 +1,4 @@
-"""A node whose every request starts a process: it resumes, and neither the SuperLink nor a crash gets a second vector."""
+"""A node whose every request starts a process: it resumes, and nobody gets a second vector of a round."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import shutil
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -259,6 +260,18 @@ def test_a_plan_is_solved_once_and_a_changed_file_of_it_is_solved_anew(
     assert payload(answers(played.told(0), [])[0]) == payload(hello) and len(solved_here) == 1
     answers(played.told(0), [])
     assert len(solved_here) == 1
+
+
+def test_a_kept_plan_is_that_of_its_own_request(tmp_path: Path, solved_here: list[PrivacyRequest]) -> None:
+    solved_here.clear()
+    answers(federate(tmp_path, TABLES, simulated=False).told(0), [])
+    (one,) = solved_here
+    other = replace(one, noise_multiplier=2.0)
+
+    assert sealed.kept_plan(tmp_path, one, lambda: {"noise": 1}) == {"noise": 1}
+    assert sealed.kept_plan(tmp_path, other, lambda: {"noise": 2}) == {"noise": 2}
+    assert sealed.kept_plan(tmp_path, one, lambda: {"noise": 3}) == {"noise": 1}
+    assert sealed.kept_plan(tmp_path, other, lambda: {"noise": 3}) == {"noise": 2}
 
 
 def test_what_is_missing_or_wrong_in_a_nodes_configuration_is_said_in_one_sentence(played: Processes) -> None:

@@ -113,8 +113,8 @@ FLOWER = (
         "a SuperNode that is not in the roster takes a client's place",
         (
             "deployment/flower.py",
-            '            log.debug("dropped: %s", error)\n            return\n',
-            "            came = Envelope(Kind.HELLO, 0, SERVER)\n",
+            "  # its operator may mend it\n            return\n",
+            "\n            came = __import__('types').SimpleNamespace(sender=0)\n",
         ),
         tests=CARRIER,
     ),

@@ -45,6 +45,7 @@ _KIND: Final = "query"
 _TICK: Final = 0.25  # seconds between two looks for answers
 _ROLL_CALL: Final = 3.0  # seconds between two looks for nodes
 _LONGEST_PAUSE: Final = 60.0  # seconds before a SuperNode that failed or does not fit is asked for its greeting again
+_COMPANY: Final = 5.0  # seconds that a welcome waits for a request to travel with
 _SERVERS_WORDS: Final = {"--resume": "-c 'resume=true'", "--out": "-c 'out=\"FOLDER\"'"}
 _NODES_WORDS: Final = {"--data": "data in --node-config", "--label": "label in --node-config"}
 
@@ -81,6 +82,7 @@ class GridCarrier:
         self._lock = threading.Lock()
         self._places: dict[int, int] = {}  # SuperNode by client
         self._waiting: dict[int, list[bytes]] = defaultdict(list)  # by SuperNode
+        self._since: dict[int, float] = {}  # by SuperNode: when the first of what waits for it came
         self._under_way: dict[str, int] = {}  # SuperNode by Flower's message id
         self._wake_at: dict[int, float] = defaultdict(float)  # by SuperNode; never while it is in conversation
         self._pause: dict[int, float] = {}  # by SuperNode that fails
@@ -101,6 +103,7 @@ class GridCarrier:
             for client, place in self._places.items():
                 if topic == topic_to(self._roster.federation, client):
                     self._waiting[place].append(message)
+                    self._since.setdefault(place, time.monotonic())
                     if kind_of(message) == Kind.REFUSAL:  # its operator may mend what differs
                         self._wake_at[place] = time.monotonic() + _LONGEST_PAUSE
 
@@ -152,9 +155,10 @@ class GridCarrier:
     def _push(self) -> None:
         with self._lock:
             busy = set(self._under_way.values())
-            going = {place: parts for place, parts in self._waiting.items() if parts and place not in busy}
+            going = {place: parts for place, parts in self._waiting.items() if place not in busy and self._due(place)}
             for place in going:
                 self._waiting[place] = []
+                del self._since[place]
         if not going:
             return
         try:
@@ -163,10 +167,17 @@ class GridCarrier:
             with self._lock:  # they wait for the fleet to come back, before what has come since
                 for place, parts in going.items():
                     self._waiting[place] = parts + self._waiting[place]
+                    self._since[place] = -math.inf
             raise
         with self._lock:
             self._under_way |= dict(zip(numbers, going, strict=True))
         self._bytes[1] += sum(len(part) for parts in going.values() for part in parts)
+
+    def _due(self, place: int) -> bool:
+        """Tell whether to send what waits: a welcome alone is kept for the first request, and saves a process."""
+        parts = self._waiting[place]
+        alone = all(kind_of(part) == Kind.WELCOME for part in parts)
+        return bool(parts) and (not alone or time.monotonic() >= self._since[place] + _COMPANY)
 
     def _pull(self) -> None:
         if not self._under_way:
@@ -190,7 +201,8 @@ class GridCarrier:
         try:
             came = open_message(message, receiver=SERVER, key_of=self._roster.keys.get, most=self._most)
         except WireError as error:
-            log.debug("dropped: %s", error)
+            log.warning("SuperNode %d is not heard: %s; has it the keys of this federation?", place, error)
+            self._wake_at[place] = time.monotonic() + _LONGEST_PAUSE  # its operator may mend it
             return
         with self._lock:
             self._places[came.sender] = place

@@ -80,7 +80,7 @@ def in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def grid(monkeypatch: pytest.MonkeyPatch) -> Grid:
-    for name, seconds in (("_TICK", 0.01), ("_ROLL_CALL", 0.02), ("_LONGEST_PAUSE", 0.3)):
+    for name, seconds in (("_TICK", 0.01), ("_ROLL_CALL", 0.02), ("_LONGEST_PAUSE", 0.3), ("_COMPANY", 0.3)):
         monkeypatch.setattr(flower, name, seconds)
     return Grid()
 
@@ -118,6 +118,20 @@ def test_what_could_not_be_pushed_is_pushed_later_in_the_order_of_the_server(gri
     carrier.close()
 
     assert grid.failures == 0 and grid.parts(2) == messages
+
+
+def test_a_welcome_travels_with_the_first_request_or_alone_after_a_while(grid: Grid) -> None:
+    carrier, _ = greeted(grid)
+    welcome, ask = to_node(Kind.WELCOME), to_node(Kind.ASK, "train")
+    carrier.publish(topic_to(ROSTER.federation, 0), welcome)
+    carrier.publish(topic_to(ROSTER.federation, 0), ask)
+    until(lambda: len(grid.pushed) == 2)
+    grid.answer(2)
+    carrier.publish(topic_to(ROSTER.federation, 0), welcome)
+    until(lambda: len(grid.pushed) == 3)
+    carrier.close()
+
+    assert (grid.parts(2), grid.parts(3)) == ([welcome, ask], [welcome])
 
 
 def test_a_supernode_that_could_not_be_woken_is_woken_later(grid: Grid) -> None:
@@ -166,17 +180,20 @@ def test_a_message_is_under_way_as_long_as_its_phase_lasts(grid: Grid) -> None:
     assert times.of([b"", b"\x05" * 5, b"\xff" * 200]) == 5.0
 
 
-def test_what_is_not_signed_by_a_node_of_the_roster_moves_nobody(grid: Grid) -> None:
+def test_what_is_not_signed_by_a_node_of_the_roster_moves_nobody(
+    grid: Grid, caplog: pytest.LogCaptureFixture
+) -> None:
     carrier, ear = greeted(grid)
     stranger = Envelope(Kind.HELLO, 0, SERVER, b"").sign(b"x" * 32)
     grid.pushed.append(grid.pushed[0])
     carrier.publish(topic_to(ROSTER.federation, 0), to_node(Kind.WELCOME))
     until(lambda: len(grid.pushed) == 3)
     grid.answer(3, stranger, b"", hello(1)[:-1])
-    until(lambda: not grid.replies)
+    until(lambda: len(grid.pushed) == 4)  # it is asked for its greeting again
     carrier.close()
 
     assert ear.messages == [hello()] and carrier._places == {0: PLACE}
+    assert "SuperNode 77 is not heard: message is not signed by node 0" in caplog.text
 
 
 @pytest.mark.parametrize("error", [ValueError("x[3] = 17 is a record"), OSError(28, "No space left", "/srv/x")])

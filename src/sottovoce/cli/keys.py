@@ -123,7 +123,7 @@ def _helper(
     ],
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="Of a helper whose keys are made here.", show_default=False),
+        typer.Argument(metavar="NAME", help="Of a helper whose keys are made here.", show_default=False),
     ] = None,
     request: Annotated[
         bool, typer.Option("--request", help="Make the helper's keys here, in a folder of its name, and a request.")

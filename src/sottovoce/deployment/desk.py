@@ -217,6 +217,7 @@ def _difference(theirs: bytes, ours: bytes) -> str:
         their, own = json.loads(theirs), json.loads(ours)
         words = {
             "version": "another version of sottovoce",
+            "protocol": "another version of sottovoce",
             "config": "another experiment file",
             "roster": "another roster",
             "simulated": "simulated randomness on one side alone",

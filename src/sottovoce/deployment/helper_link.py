@@ -19,6 +19,7 @@ from sottovoce.federation.ballots.remote import CountKeys
 
 __all__ = ["HelperLink", "another_run", "check_unused", "count_keys", "greeting"]
 
+_PROTOCOL: Final = 2  # of frames between server and helper: 2 has marks
 _MOST: Final = 1 << 30  # bytes of an answer
 _DIAL: Final = 10.0  # seconds to connect
 _PATIENCE: Final = 600.0  # seconds for an answer: the helper computes
@@ -49,8 +50,8 @@ def check_unused(run: str) -> None:
 
 def greeting(config: str, roster: Roster, *, simulated: bool) -> bytes:
     """Return what both sides compare before anything else."""
-    told = {"version": version("sottovoce"), "config": config, "roster": roster.digest.hex(), "simulated": simulated}
-    return json.dumps(told, sort_keys=True).encode()
+    told = {"version": version("sottovoce"), "protocol": _PROTOCOL, "config": config, "roster": roster.digest.hex()}
+    return json.dumps(told | {"simulated": simulated}, sort_keys=True).encode()
 
 
 class HelperLink:

@@ -154,7 +154,7 @@ def _helper_life(world: World, place: str) -> None:
     reaper = Reaper(place, world.folder / "helper.diary")
     asked = {"round": 0, "kind": ""}
     reaper.last_words = lambda: world.note("helper died", place, asked["round"])
-    answer, send, replace_file, written = Desk.answer, count_module.send, desk_module.replace_file, Ledger._written
+    answer, send, replace_file, written = Desk.answer, count_module.send, desk_module.replace_file, Ledger._append
 
     def answered(desk: Desk, kind: str, payload: bytes) -> bytes:
         asked["kind"] = kind
@@ -182,12 +182,12 @@ def _helper_life(world: World, place: str) -> None:
         replace_file(path, data, mode)
         reaper.here("run file after")
 
-    def wrote(ledger: Ledger, fields: dict[str, Any]) -> str:
+    def wrote(ledger: Ledger, fields: dict[str, Any]) -> None:
         if fields["kind"] != "open":  # the first line is the same in every account
             ledger._step = lambda step: reaper.here(f"{fields['kind']} {step}")
-        return written(ledger, fields)
+        written(ledger, fields)
 
-    Desk.answer, count_module.send, Ledger._written = answered, sent, wrote  # type: ignore[method-assign, assignment]
+    Desk.answer, count_module.send, Ledger._append = answered, sent, wrote  # type: ignore[method-assign, assignment]
     desk_module.replace_file = replaced  # type: ignore[assignment]
     ready = lambda place: reaper.here("listening")  # noqa: E731
     count(world.experiment, world.fed / "helper", str(world.place), world.state, ready=ready)
@@ -198,7 +198,7 @@ def await_helper(world: World) -> None:
     until = time.monotonic() + 60
     while (lines := world.diary("helper")).count("listening") <= lines.count("dead"):
         if time.monotonic() > until:
-            raise AssertionError("no helper came")
+            raise AssertionError(f"no helper came: {world.errors()}")
         time.sleep(0.005)
 
 
@@ -211,7 +211,7 @@ def server_life(world: World, place: str = NOWHERE) -> int:
 
 def play(world: World, reaper: Reaper) -> None:
     """Be the server and the nodes, from where the run was left to its end."""
-    ask, keep, written = HelperLink._ask, helper_mark.replace_file, Ledger._written
+    ask, keep, written = HelperLink._ask, helper_mark.replace_file, Ledger._append
     opened, append, save = run_module.write_opened, RunFolder.append, RunFolder.save
     asked = {"session": "", "round": 0, "kind": ""}
 
@@ -235,10 +235,10 @@ def play(world: World, reaper: Reaper) -> None:
         keep(path, data, mode)
         reaper.here(f"{asked['kind']} mark after")
 
-    def wrote(ledger: Ledger, fields: dict[str, Any]) -> str:
+    def wrote(ledger: Ledger, fields: dict[str, Any]) -> None:
         if ledger.path.parent == world.out and fields["kind"] != "open":
             ledger._step = lambda step: reaper.here(f"{fields['kind']} {step}")
-        return written(ledger, fields)
+        written(ledger, fields)
 
     def writes(path: Path, round_: int, state: Any) -> None:
         reaper.here("opened before")
@@ -255,7 +255,7 @@ def play(world: World, reaper: Reaper) -> None:
         reaper.here("checkpoint after")
         reaper.rounds += "void" not in (world.out / "rounds.jsonl").read_text().splitlines()[-1]
 
-    HelperLink._ask, helper_mark.replace_file, Ledger._written = asks, kept, wrote  # type: ignore[method-assign, assignment]
+    HelperLink._ask, helper_mark.replace_file, Ledger._append = asks, kept, wrote  # type: ignore[method-assign, assignment]
     run_module.write_opened, RunFolder.append, RunFolder.save = writes, appended, saved  # type: ignore[method-assign, assignment]
     loop, server = Loop(), Identity.read(world.fed / "server")
     federation = server.read_roster().federation

@@ -13,7 +13,11 @@ MUTANTS = (
     of(
         "front-fitted-on-the-clients",
         "the projection is measured on the records that epsilon should protect",
-        ("experiment/fronts.py", "unsafe_public and _is_clients(source, experiment):", "unsafe_public and False:"),
+        (
+            "experiment/fronts.py",
+            "private.unsafe_public and _is_clients(source, experiment):",
+            "private.unsafe_public and False:",
+        ),
         tests=f"{RUNS}::test_a_projection_from_the_clients_own_records_is_refused_in_a_private_run",
     ),
     of(

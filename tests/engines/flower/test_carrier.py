@@ -180,9 +180,7 @@ def test_a_message_is_under_way_as_long_as_its_phase_lasts(grid: Grid) -> None:
     assert times.of([b"", b"\x05" * 5, b"\xff" * 200]) == 5.0
 
 
-def test_what_is_not_signed_by_a_node_of_the_roster_moves_nobody(
-    grid: Grid, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_is_not_signed_by_a_node_of_the_roster_moves_nobody(grid: Grid, caplog: pytest.LogCaptureFixture) -> None:
     carrier, ear = greeted(grid)
     stranger = Envelope(Kind.HELLO, 0, SERVER, b"").sign(b"x" * 32)
     grid.pushed.append(grid.pushed[0])

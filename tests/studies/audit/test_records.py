@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from sottovoce.experiment.parts import gather
 from sottovoce.experiment.protection import protect
 from sottovoce.experiment.run import run
 from sottovoce.privacy import PrivacyPlan
+from sottovoce.privacy.ledger import Ledger
 from sottovoce.studies.audit import audit_run
 from sottovoce.studies.audit.records import check_folder, read_experiment
 from tests.studies.audit.small import federation, quickly
@@ -48,6 +50,18 @@ def edit_rounds(folder: Path, **keys: object) -> None:
 def test_a_run_as_it_was_written_passes(folder: Path, plan: PrivacyPlan) -> None:
     assert accused(folder, plan) == []
     assert len(check_folder(folder, plan)) == 8
+
+
+def test_a_run_between_machines_is_compared_with_the_plan_that_machines_solve(folder: Path, plan: PrivacyPlan) -> None:
+    keys = {field.name: getattr(plan.request, field.name) for field in fields(plan.request)}
+    theirs = PrivacyPlan.solve(**keys | {"deployment": True})
+    shutil.rmtree(folder / "checkpoint")
+    (folder / "ledger.jsonl").unlink()
+    with Ledger.of_server(folder / "ledger.jsonl", theirs) as ledger:
+        for record in read_rounds(folder):
+            ledger.charge(record["round"])
+
+    assert accused(folder, plan) == []
 
 
 def test_the_audit_of_a_run_holds_the_checks_of_its_folder(folder: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any, Self
 
 import ray
 
+from sottovoce.federation.machines import Place
 from sottovoce.federation.ray import RayEngine
 from sottovoce.federation.ray_session import Session
 from sottovoce.federation.shared import Arrays
@@ -50,8 +52,12 @@ class Crew:
         self.leave()
 
     def leave(self) -> None:
-        """Stop the actors."""
-        for actors in self._actors.values():
-            for actor in actors:
-                ray.kill(actor)
+        """Stop the actors, and wait until they have ended."""
+        everyone = [actor for actors in self._actors.values() for actor in actors]
+        places: list[Place] = ray.get([actor.place.remote() for actor in everyone])
+        for actor in everyone:
+            ray.kill(actor)
         self._actors.clear()
+        end = time.monotonic() + 30
+        while any(place.runs_here for place in places) and time.monotonic() < end:
+            time.sleep(0.05)

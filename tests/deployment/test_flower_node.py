@@ -91,13 +91,21 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Processes:
 
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Processes:
-    """Return a federation whose server was killed in round 1 when it had asked node 0 for its vector.
+    """Return a federation whose server was killed in round 1 when it had asked node 0, the first, for its vector.
 
     Node 0 has not heard it yet.
     """
     fleet = federate(tmp_path_factory.mktemp("asked"), TABLES, simulated=False)
+    on_its_way: list[bytes] = []
+
+    def die(message: bytes) -> bool:
+        if asks(message, 1, "mask"):
+            on_its_way.append(message)
+        return bool(on_its_way)
+
     with pytest.raises(Killed):
-        fleet.serve(die=lambda message: asks(message, 1, "mask") and bool(fleet.asks(0, "mask")))
+        fleet.serve(die=die)
+    fleet.heard.append((0, on_its_way[0]))
     shutil.copytree(fleet.folder / "fed", fleet.folder / "before")
     return fleet
 

@@ -15,7 +15,7 @@ from sottovoce.deployment.frames import KINDS, Place, error_of, peer_print, rece
 from sottovoce.deployment.helper_mark import MARK, Mark, MarkFile
 from sottovoce.deployment.identity import Identity
 from sottovoce.deployment.roster import Roster
-from sottovoce.federation.ballots.remote import CountKeys
+from sottovoce.federation.ballots.terms import CountKeys
 
 __all__ = ["HelperLink", "another_run", "check_unused", "count_keys", "greeting"]
 

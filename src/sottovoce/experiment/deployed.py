@@ -16,7 +16,8 @@ from sottovoce.experiment.opening import opening_of
 from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.protection import Protection
 from sottovoce.experiment.ready import evaluation_policy, measure_scheme
-from sottovoce.federation.ballots.remote import CountKeys, Link
+from sottovoce.federation.ballots.remote import Link
+from sottovoce.federation.ballots.terms import CountKeys
 from sottovoce.federation.client import Knowledge, read_setup, setup_message, split_setup
 from sottovoce.federation.engine import Engine
 from sottovoce.federation.local_evaluation import LocalSplit, split_shard

@@ -35,7 +35,8 @@ from sottovoce.experiment.fronts import load_public, make_network, threads
 from sottovoce.experiment.given import NOTHING, Given
 from sottovoce.experiment.switches_table import check_records
 from sottovoce.experiment.threat import ATTACKED, Threat, aim, beset
-from sottovoce.federation.ballots.remote import CountKeys, Link
+from sottovoce.federation.ballots.remote import Link
+from sottovoce.federation.ballots.terms import CountKeys
 from sottovoce.federation.cohort import Cohort
 from sottovoce.federation.growth import Growth
 from sottovoce.federation.local_evaluation import records_aside

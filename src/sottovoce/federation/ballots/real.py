@@ -18,6 +18,7 @@ from sottovoce.federation.aggregate import Conversation, Spend, Total
 from sottovoce.federation.ballots.account import HelperAccount
 from sottovoce.federation.ballots.coding import Ballots
 from sottovoce.federation.ballots.process import HelperProcess, HelperSetup
+from sottovoce.federation.ballots.terms import CountKeys, terms_of
 from sottovoce.federation.coding import Terms
 from sottovoce.federation.engine import Request
 from sottovoce.federation.secure import downlink_hash
@@ -31,21 +32,9 @@ __all__ = ["RealCount", "simulated_terms"]
 
 def simulated_terms(plan: PrivacyPlan, seeds: Seeds, config_digest: bytes) -> BallotTerms:
     """Return the terms of a simulated count: all keys follow from the seed."""
-    if plan.bits is None:
-        raise RunError("the continuous Gaussian does not count votes")
-    return BallotTerms(
-        config_digest=config_digest,
-        session=seeds.server.key(Purpose.BALLOT, size=16),
-        length=plan.request.length,
-        bits=plan.bits,
-        floor=min(2, plan.shares.floor),
-        cap=plan.cohort_cap,
-        last_round=plan.rounds,
-        participations=plan.max_participations,
-        leader_key=verifying_key(leader_signing(seeds)),
-        helper_key=verifying_key(helper_signing(seeds)),
-        helper_exchange=exchange_key(helper_private(seeds)),
-    )
+    leader, helper = (verifying_key(key) for key in (leader_signing(seeds), helper_signing(seeds)))
+    keys = CountKeys(leader, helper, exchange_key(helper_private(seeds)))
+    return terms_of(plan, keys, seeds.server.key(Purpose.BALLOT, size=16), config_digest)
 
 
 def leader_signing(seeds: Seeds) -> bytes:

@@ -7,27 +7,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from sottovoce.core.errors import RunError
 from sottovoce.federation.aggregate import Conversation, Spend
 from sottovoce.federation.ballots.real import RealCount
+from sottovoce.federation.ballots.terms import CountKeys, terms_of
 from sottovoce.federation.client import Client
 from sottovoce.federation.coding import Terms
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.secagg.ballots import BallotTerms, Leader
 
-__all__ = ["CountKeys", "Link", "RemoteCount", "deployed_terms", "in_run"]
+__all__ = ["Link", "RemoteCount", "deployed_terms", "in_run"]
 
 _NO_RUN = bytes(16)
-
-
-class CountKeys(NamedTuple):
-    """The keys of the two aggregators, as the roster has them."""
-
-    leader: bytes  # Ed25519
-    helper: bytes  # Ed25519
-    exchange: bytes  # X25519, to which clients seal their seeds
 
 
 class Link(Protocol):
@@ -52,21 +44,7 @@ class Link(Protocol):
 
 def deployed_terms(plan: PrivacyPlan, keys: CountKeys, config_digest: bytes) -> BallotTerms:
     """Return the terms of a deployed count before its run is known; `in_run` and `RemoteCount` say which it is."""
-    if plan.bits is None:
-        raise RunError("the continuous Gaussian does not count votes")
-    return BallotTerms(
-        config_digest=config_digest,
-        session=_NO_RUN,
-        length=plan.request.length,
-        bits=plan.bits,
-        floor=min(2, plan.shares.floor),
-        cap=plan.cohort_cap,
-        last_round=plan.rounds,
-        participations=plan.max_participations,
-        leader_key=keys.leader,
-        helper_key=keys.helper,
-        helper_exchange=keys.exchange,
-    )
+    return terms_of(plan, keys, _NO_RUN, config_digest)
 
 
 def in_run(client: Client, run: bytes) -> Client:

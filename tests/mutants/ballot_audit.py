@@ -170,7 +170,7 @@ MUTANTS = (
     of(
         "auditor-trusts-the-helpers-account",
         "a run whose helper never charged passes",
-        ("studies/audit/ballots/records.py", "set(released).difference(chain.charged)", "set(released) and set()"),
+        ("studies/audit/accounts.py", "set(released).difference(chain.charged)", "set(released) and set()"),
         tests=RECORDS,
     ),
     of(

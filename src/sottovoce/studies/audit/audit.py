@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError
 from sottovoce.core.streams import Purpose, Seeds
@@ -14,11 +15,12 @@ from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.ready import Ready, voting
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.studies.audit.ballots.audit import audit_ballots
-from sottovoce.studies.audit.one_run import play_still, play_training
-from sottovoce.studies.audit.options import CONDITIONAL, CONFIDENCE, ENOUGH, Options, number, ready_to_play
+from sottovoce.studies.audit.one_run import Told, play_still, play_training
+from sottovoce.studies.audit.options import CONDITIONAL, CONFIDENCE, Options, number, ready_to_play
 from sottovoce.studies.audit.outsider import Outsider, canaries_of, coins
 from sottovoce.studies.audit.records import check_folder, read_experiment
 from sottovoce.studies.audit.rules import released_noise, sampler, survivors
+from sottovoce.studies.audit.runs import play_runs, runs_of
 from sottovoce.studies.audit.server_games import ServerGames
 from sottovoce.studies.audit.server_play import play_server_games
 from sottovoce.studies.audit.stage import House, furnish
@@ -104,19 +106,14 @@ def _outsider(
     """Play runs in which the others stand still and, if there is time, runs in which they train."""
     plan, units = house.plan, Units(house.plan)
     canaries = canaries_of(units, house.clients, options.canaries)
-    runs = options.seeds or int(np.clip(ENOUGH // len(canaries), 1, 8))
-    rounds = min(plan.rounds, max(1, _affordable(house, 15.0 / runs)))
+    rounds = min(plan.rounds, max(1, _affordable(house, 15.0 / runs_of(options, canaries))))
     outsider = Outsider(units, rounds)
     noise = NoiseSample(units.variance, discrete=units.discrete)
-    for run in range(runs):
-        seeds = Seeds(number("still", base, run))
-        present = coins(canaries, seeds.adversary.get(Purpose.SETUP))
-        tell = partial(options.tell, f"run {run + 1} of {runs} without training")
-        scores = play_still(house, ready, canaries, present, seeds, rounds, noise, tell)
-        outsider.take(scores, present, f"without training ({rounds} of {plan.rounds} rounds)")
-    if not options.quick:
-        for run in range(options.seeds or 1):
-            _train(experiment, outsider, options, number("trained", base, run) % 2**31)
+
+    def still(present: NDArray[np.bool_], seeds: Seeds, tell: Told) -> NDArray[np.float64]:
+        return play_still(house, ready, canaries, present, seeds, rounds, noise, tell)
+
+    play_runs(outsider, canaries, options, base, still, partial(_train, experiment, outsider, options))
     return outsider, noise.findings("drawn cohorts", "the noise of sums of cohorts that were drawn")
 
 

@@ -23,12 +23,14 @@ from sottovoce.federation.round import draws_commitment
 from sottovoce.federation.vote import VOTE
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.privacy.ledger import verify
+from sottovoce.studies.audit.accounts import Names, check_account
 from sottovoce.studies.audit.ballots.records import check_helper
 from sottovoce.studies.audit.verdict import FALSE_ALARM
 from sottovoce.threats.audit.finding import Finding, checked
 
 __all__ = ["check_folder", "read_experiment"]
 
+_LEDGER = Names("ledger chain", "ledger plan", "rounds charged", "charges within the budget", "the ledger")
 _ROUNDED = 1e-3  # of an epsilon: another version of the accountant may differ by as much
 
 
@@ -59,27 +61,9 @@ def check_folder(run: Path, plan: PrivacyPlan) -> list[Finding]:
         plan = _between_machines(plan)
     told = {int(record["round"]) for record in rounds if "aborted" not in record}
     told |= {VOTE} if plan.request.spent and told else set()
-    missing = sorted(told.difference(chain.charged))
     leaked = sorted({key for record in rounds for key in OPERATOR_ONLY if key in record})
     found = [
-        checked("ledger chain", chain.problem is None, f"the ledger does not hold: {chain.problem}"),
-        checked(
-            "ledger plan",
-            opened.get("digest") == plan.digest() and opened.get("limit") == plan.rounds,
-            "the ledger is that of another plan than the one that config.toml solves to",
-        ),
-        checked(
-            "rounds charged",
-            not missing,
-            f"{len(missing)} rounds were released and never charged, the first of them round {missing[0]}"
-            if missing
-            else "",
-        ),
-        checked(
-            "charges within the budget",
-            len({round_ for round_ in chain.charged if round_ > 0}) <= plan.rounds,
-            f"more than {plan.rounds} rounds were charged, which is what the budget affords",
-        ),
+        *check_account(_LEDGER, chain, opened, plan, told),
         checked(
             "secrets of cohorts",
             not leaked,

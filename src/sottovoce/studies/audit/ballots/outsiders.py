@@ -29,8 +29,9 @@ from sottovoce.studies.audit.ballots.views import planned_variance
 from sottovoce.studies.audit.ballots.watched import Mixed, Opening, Voters
 from sottovoce.studies.audit.canaries import Canary
 from sottovoce.studies.audit.one_run import Account, Marked, Told
-from sottovoce.studies.audit.options import ENOUGH, Options, number, ready_to_play
+from sottovoce.studies.audit.options import Options, ready_to_play
 from sottovoce.studies.audit.outsider import MOST_SIGNS, Outsider, coins
+from sottovoce.studies.audit.runs import play_runs, runs_of
 from sottovoce.studies.audit.units import Units
 from sottovoce.threats.audit.finding import Finding
 from sottovoce.threats.audit.sample import NoiseSample
@@ -66,19 +67,13 @@ def play_outsiders(
     """Play runs in which nobody but canaries votes and, if there is time, runs in which half of the clients train."""
     plan = hall.plan
     canaries = _canaries(hall.length, hall.house.clients, options.canaries)
-    runs = options.seeds or int(np.clip(ENOUGH // len(canaries), 1, 8))
-    rounds = min(plan.rounds, max(1, most_rounds // runs))
-    outsider = Outsider(Units(plan), rounds)
+    outsider = Outsider(Units(plan), min(plan.rounds, max(1, most_rounds // runs_of(options, canaries))))
     noise = NoiseSample(2 * planned_variance(plan.noise_multiplier, hall.length))
-    for run in range(runs):
-        seeds = Seeds(number("still", base, run))
-        present = coins(canaries, seeds.adversary.get(Purpose.SETUP))
-        tell = partial(options.tell, f"run {run + 1} of {runs} without training")
-        scores = _still(hall, ready, canaries, present, seeds, outsider, noise, tell)
-        outsider.take(scores, present, f"without training ({rounds} of {plan.rounds} rounds)")
-    if not options.quick:
-        for run in range(options.seeds or 1):
-            _train(experiment, outsider, options, number("trained", base, run) % 2**31)
+
+    def still(present: NDArray[np.bool_], seeds: Seeds, tell: Told) -> Scores:
+        return _still(hall, ready, canaries, present, seeds, outsider, noise, tell)
+
+    play_runs(outsider, canaries, options, base, still, partial(_train, experiment, outsider, options))
     return outsider, noise.findings("drawn cohorts", "the noise of sums of cohorts that were drawn")
 
 

@@ -13,9 +13,20 @@ from typing import Any
 from sottovoce.federation.ballots.account import HELPER_LEDGER
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.privacy.ledger import verify
+from sottovoce.studies.audit.accounts import Names, check_account
 from sottovoce.threats.audit.finding import Finding, checked
 
 __all__ = ["check_helper"]
+
+
+_HELPER = Names(
+    "helper's chain",
+    "helper's plan",
+    "rounds charged by the helper",
+    "helper's charges within the budget",
+    "the helper's account",
+    " by the helper",
+)
 
 
 def check_helper(run: Path, plan: PrivacyPlan, released: Iterable[int], entries: list[dict[str, Any]]) -> list[Finding]:
@@ -25,29 +36,11 @@ def check_helper(run: Path, plan: PrivacyPlan, released: Iterable[int], entries:
     """
     chain = verify(run / HELPER_LEDGER)
     opened = entries[0] if entries else {}
-    missing = sorted(set(released).difference(chain.charged))
     if chain.problem is not None:
         entries = []  # nothing that stands in it can be relied on
     notes = [entry for entry in entries if entry.get("kind") == "ballots"]
     return [
-        checked("helper's chain", chain.problem is None, f"the helper's account does not hold: {chain.problem}"),
-        checked(
-            "helper's plan",
-            opened.get("digest") == plan.digest() and opened.get("limit") == plan.rounds,
-            "the helper's account is that of another plan than the one that config.toml solves to",
-        ),
-        checked(
-            "rounds charged by the helper",
-            not missing,
-            f"{len(missing)} rounds were released and never charged by the helper, the first of them round {missing[0]}"
-            if missing
-            else "",
-        ),
-        checked(
-            "helper's charges within the budget",
-            len({round_ for round_ in chain.charged if round_ > 0}) <= plan.rounds,
-            f"the helper charged more than {plan.rounds} rounds, which is what the budget affords",
-        ),
+        *check_account(_HELPER, chain, opened, plan, released),
         checked(
             "helper reserved before it charged",
             _in_order(entries),

@@ -42,7 +42,7 @@ def test_a_private_run_prints_no_time_and_the_epsilon_to_quote(shell: Shell, her
     assert summary is not None
     assert summary["seconds"] is None
     assert re.search(r"time +—\n", outcome.out)
-    assert "choosing it looked at all rounds: quote epsilon" in outcome.out
+    assert "an odometer reading, no guarantee: quote epsilon" in outcome.out
 
 
 def test_json_is_the_summary_and_quiet_is_quiet(shell: Shell, here: Path) -> None:

@@ -133,8 +133,11 @@ def test_when_nobody_answers_the_server_pauses_longer_each_time_and_epsilon_is_n
         experiment, lost=lose(2, 3, 4, phase="advertise"), sleep=pauses.append, longest_back_off=3.0
     )
     summary = run(experiment, tmp_path / "run", deployed=deployed)
-    epsilons = [record["epsilon"] for record in read_rounds(tmp_path / "run")]
+    rounds = read_rounds(tmp_path / "run")
+    epsilons = [record["epsilon"] for record in rounds]
 
+    assert [record["epsilon_spent"] is None for record in rounds] == [epsilon is None for epsilon in epsilons]
+    assert summary["epsilon_spent"] is None
     assert pauses == [1.0, 2.0, 3.0]
     assert [epsilon is None for epsilon in epsilons] == [False, False, True, True, True, True]
     assert summary["epsilon"] is None

@@ -122,13 +122,14 @@ def test_a_private_twin_spends_what_was_planned(played: Runner, scheme: str) -> 
 
 
 @pytest.mark.parametrize("scheme", TWINS)
-def test_the_ledger_has_one_charge_a_round_and_epsilon_grows_with_it(played: Runner, scheme: str) -> None:
+def test_the_ledger_has_one_charge_a_round_and_the_reading_grows_with_it(played: Runner, scheme: str) -> None:
     done = played({"scheme": {"name": scheme}}, TWINS[scheme])
-    spent = [record["epsilon"] for record in done.story]
+    spent = [record["epsilon_spent"] for record in done.story]
 
     assert done.charges == [1, 2, 3, 4, 5, 6]
     assert spent == sorted(set(spent)), "every round costs something"
-    assert spent[-1] == done.summary["epsilon"]
+    assert spent[-1] == done.summary["epsilon_spent"] == done.summary["epsilon"]
+    assert {record["epsilon"] for record in done.story} == {done.summary["epsilon"]}
 
 
 def test_words_take_their_bits_on_the_wire_and_no_more(played: Runner) -> None:
@@ -224,7 +225,7 @@ def test_clients_vote_for_the_coordinates_and_the_vote_is_paid_from_the_budget(p
     assert 7.99 < summary["epsilon"] <= 8.0
     assert summary["noise_multiplier"] > plain["noise_multiplier"], "the rounds get what the vote leaves"
     assert summary["vote"]["noise_multiplier"] == 1.5
-    assert 0 < summary["vote"]["epsilon"] < done.story[0]["epsilon"]
+    assert 0 < summary["vote"]["epsilon"] < done.story[0]["epsilon_spent"]
     assert "private vote" in summary["vote"]["note"]
     assert "public" not in summary
     assert "vote" not in plain

@@ -70,7 +70,7 @@ MUTANTS = (
     of(
         "spent-epsilon-is-rounded-down",
         "the figure promises more than was proven",
-        ("report/rounds.py", 'float(epsilon(record["epsilon"]))', "float(f\"{record['epsilon']:.4g}\")"),
+        ("report/rounds.py", 'float(epsilon(record["epsilon_spent"]))', "float(f\"{record['epsilon_spent']:.4g}\")"),
         tests=ROUNDS,
     ),
     of(

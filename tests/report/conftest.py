@@ -88,7 +88,7 @@ def _maker(tmp_path: Path) -> Maker:
         records = []
         for round_ in range(1, done + 1):
             record = {"round": round_, "bytes_up": 10 * bytes_up, "bytes_down": 40_000}
-            record |= {"epsilon": round_ / 10 if private else None}
+            record |= {"epsilon": 2.0, "epsilon_spent": round_ / 10} if private else {"epsilon": None}
             if not private or older:
                 record |= {"cohort": 10, "senders": 10, "seconds": 0.5}
             if round_ % 2 == 0:

@@ -31,7 +31,7 @@ def test_epsilon_is_drawn_round_by_round_rounded_up_below_its_budget(make_run: M
     path = make_run("private", private=True)
     text = (path / "config.toml").read_text()
     (path / "config.toml").write_text(text.replace("[privacy]", "[privacy]\nepsilon = 2.5"))
-    lines = (path / "rounds.jsonl").read_text().replace('"epsilon": 0.3', '"epsilon": 0.300012')
+    lines = (path / "rounds.jsonl").read_text().replace('"epsilon_spent": 0.3', '"epsilon_spent": 0.300012')
     (path / "rounds.jsonl").write_text(lines)
     runs = [read_run(path), _read(make_run, "plain")]
 

@@ -28,7 +28,7 @@ def test_an_unfinished_run_is_told_by_its_rounds_and_nothing_is_invented(make_ru
     assert told["status"] == "unfinished, round 9 of 50"
     assert (told["accuracy_best"], told["best_round"], told["accuracy_final"]) == pytest.approx((0.82, 8, 0.82))
     assert (told["bytes_up_per_client_round"], told["bytes_up_total"]) == (1000, 90_000)
-    assert told["epsilon"] == 0.9
+    assert (told["epsilon"], told["epsilon_spent"]) == (2.0, 0.9), "the plan's, and the reading so far"
     assert told["epsilon_server"] is told["paper_cost_up_bytes"] is told["bytes_setup_per_client"] is None
 
 

@@ -18,7 +18,7 @@ from sottovoce.core.vectors import Vector
 from sottovoce.data import Preprocessing, as_table
 from sottovoce.data.files import read_npz
 from sottovoce.report.runs import Run, read_run
-from sottovoce.report.units import human_bytes
+from sottovoce.report.units import epsilon, human_bytes
 
 if TYPE_CHECKING:
     from sottovoce.experiment.saved import SavedModel
@@ -210,11 +210,14 @@ class Result:
 def _epsilons(told: dict[str, Any]) -> str:
     """Return both epsilons in words; between machines the one against outsiders may be missing, for a reason."""
     others, server = told["epsilon"], told["epsilon_server"]
-    known = [] if others is None else [f"{others:.4g} against outsiders" if told.get("deployed") else f"{others:.4g}"]
-    known += [] if server is None else [f"{server:.4g} against the server"]
+    spent = told.get("epsilon_spent")
+    known = [] if others is None else [epsilon(others) + (" against outsiders" if told.get("deployed") else "")]
+    known += [] if server is None else [f"{epsilon(server)} against the server"]
     if told.get("deployed"):  # the one that counts on no secret draw comes first
         known.reverse()
     why = "" if others is not None else f" ({told.get('epsilon_reason') or 'unknown'} against outsiders)"
+    if others is not None and spent is not None and spent < others:
+        why = f"; {epsilon(spent)} was spent, which is a reading and no guarantee"
     return f"{', '.join(known) or 'no bound'}, delta {told['delta']:g}{why}"
 
 

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from sottovoce.cli.progress import Lines, Record, Silence, Tally, View
-from sottovoce.report.units import ABSENT, decimal, human_bytes, human_seconds
+from sottovoce.report.units import ABSENT, decimal, epsilon, human_bytes, human_seconds
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -30,7 +30,7 @@ class Board:
         self._tally = Tally(0)
         self._name = ""
         self._private = False
-        self._epsilon: float | None = None
+        self._epsilon = ABSENT
         self._status: Status | None = None
         self._live = Live(
             console=Console(file=sys.stderr),
@@ -58,7 +58,8 @@ class Board:
     def show(self, name: str, record: Record) -> None:
         """Take in one round."""
         self._tally.take(record)
-        self._epsilon = record.get("epsilon")
+        planned, spent = record.get("epsilon"), record.get("epsilon_spent")
+        self._epsilon = ABSENT if planned is None else f"{epsilon(planned)} ({epsilon(spent)} spent)"
         if self._tally.trouble:
             self.say(f"round {self._tally.round}: {self._tally.trouble}")
 
@@ -80,7 +81,7 @@ class Board:
             "up": ABSENT if private else human_bytes(told.bytes_up),
             "down": ABSENT if private else human_bytes(told.bytes_down),
             "accuracy": decimal(told.accuracy),
-            "epsilon of outsiders": ABSENT if self._epsilon is None else f"{self._epsilon:.3g}",
+            "epsilon of outsiders": self._epsilon,
             "left": ABSENT if told.left is None else human_seconds(told.left),
         }
         for title in columns:

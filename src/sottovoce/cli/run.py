@@ -96,9 +96,9 @@ def put_card(folder: Path) -> None:
     plan = record.get("privacy") or {}
     if plan and (plan.get("epsilon_member") or inf) > (record.get("epsilon_server") or inf):
         drawn.add_row("epsilon against a client of the cohort", epsilon(plan.get("epsilon_member")))
-    if record.get("epsilon_best_round") is not None:
-        told = f"{epsilon(record['epsilon_best_round'])} (choosing it looked at all rounds: quote epsilon)"
-        drawn.add_row("epsilon up to the best round", told)
+    if record.get("epsilon_spent") is not None:
+        told = f"{epsilon(record['epsilon_spent'])} (an odometer reading, no guarantee: quote epsilon)"
+        drawn.add_row("epsilon spent, against outsiders", told)
     for key, title in (("client", "accuracy on clients' own records"), ("personal", "after training further there")):
         if record.get(f"{key}_accuracy_mean") is not None:
             mean, tenth, worst = (

@@ -292,13 +292,20 @@ def _read_lines(path: Path, *, end: bool = False) -> list[Record]:
 
 
 def read_summary(path: Path) -> Record | None:
-    """Return the summary of a finished run, or None."""
+    """Return the summary of a finished run, or None.
+
+    Older versions wrote what was spent as `epsilon`; the plan's stood in `privacy`, and takes its place.
+    """
     try:
         summary: Record = json.loads((path / "summary.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         raise RunError(f"{path / 'summary.json'} is damaged: {error}") from None
+    plan = summary.get("privacy") if isinstance(summary, dict) else None
+    if isinstance(plan, dict) and "epsilon" in summary and "epsilon_spent" not in summary:
+        summary["epsilon_spent"] = summary["epsilon"]
+        summary["epsilon"] = summary["epsilon_best_round"] = plan.get("epsilon")
     return summary
 
 

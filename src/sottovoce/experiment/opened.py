@@ -151,7 +151,7 @@ def _environment(path: Path) -> Record:
 
 def _void_record(round_: int, costs: Costs | None) -> Told:
     """Return the records of a void round; nobody knows what it sent and received."""
-    mark: Record = {"round": round_, "void": True, "epsilon": None}
+    mark: Record = {"round": round_, "void": True, "epsilon": None, "epsilon_spent": None}
     nothing: Record = {"round": round_, "cohort": 0, "senders": 0, "bytes_up": 0, "bytes_down": 0, "seconds": 0.0}
     if costs is None:
         return Told(nothing | mark, None)

@@ -318,8 +318,12 @@ def _ledger(folder: RunFolder, ready: Ready, records: list[Record]) -> Iterator[
 
 
 def _state_of_privacy(round_: int, state: State, ledger: Ledger | None, plan: PrivacyPlan | None) -> Record:
-    """Return epsilon so far and, under adaptive clipping, the next clip norm; null after outsiders saw a failure."""
-    if plan is None or ledger is None:
-        return {"epsilon": None}
-    epsilon = None if seen(state) else plan.epsilon_after(ledger.spent_after(round_))
-    return {"epsilon": epsilon} | ({} if plan.adaptive is None else {"clip_norm": float(state["clip_norm"])})
+    """Return the plan's epsilon, what is spent of it and, under adaptive clipping, the next clip norm.
+
+    Both are null after outsiders saw a failure.
+    """
+    if plan is None or ledger is None or seen(state):
+        told: Record = {"epsilon": None, "epsilon_spent": None}
+    else:
+        told = {"epsilon": plan.epsilon, "epsilon_spent": plan.epsilon_after(ledger.spent_after(round_))}
+    return told | ({} if plan is None or plan.adaptive is None else {"clip_norm": float(state["clip_norm"])})

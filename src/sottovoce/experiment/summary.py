@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from sottovoce.data import LEAVES, describe_leaves
 from sottovoce.experiment.costs import enrolment_cost, privacy_cost, secure_cost, share, vote_cost, warm_cost
 from sottovoce.experiment.fronts import describe_front
@@ -17,7 +19,12 @@ from sottovoce.federation.costs import Costs
 from sottovoce.federation.evaluation import evaluations
 from sottovoce.federation.guard import influence
 
-__all__ = ["selecting_metric", "summarise"]
+__all__ = ["SPENT_NOTE", "selecting_metric", "summarise"]
+
+SPENT_NOTE: Final = (
+    "epsilon_spent is an odometer reading of the rounds that were charged, and no guarantee: when a run ends may "
+    "depend on what it released, so the guarantee is epsilon, the plan's"
+)
 
 
 def selecting_metric(parts: Parts) -> str:
@@ -27,7 +34,7 @@ def selecting_metric(parts: Parts) -> str:
 
 
 def summarise(parts: Parts, ready: Ready, records: list[Record], costs: Costs, *, spent: int) -> Record:
-    """Return the fields of summary.json; what does not apply is null. Epsilon is for all rounds that were charged.
+    """Return the fields of summary.json; what does not apply is null. Epsilon is the plan's, whatever was played.
 
     Guarantee: in a private run nothing depends on the cohorts that were drawn but through the released sums, and
     through which rounds were aborted, which everybody sees.
@@ -50,8 +57,9 @@ def summarise(parts: Parts, ready: Ready, records: list[Record], costs: Costs, *
         "accuracy_best": best and best["accuracy"],
         "best_round": best and best["round"],
         "selected_by": metric,
-        "epsilon": None if plan is None else plan.epsilon_after(min(spent, plan.rounds)),
-        "epsilon_best_round": best and best["epsilon"],
+        "epsilon": None if plan is None else plan.epsilon,
+        "epsilon_spent": None if plan is None else plan.epsilon_after(min(spent, plan.rounds)),
+        "epsilon_best_round": None if plan is None else plan.epsilon,  # choosing the round looked at all of them
         **privacy_cost(ready),
         **_bytes(ready, records, costs),
         "bytes_setup_per_client": len(ready.setup),
@@ -79,6 +87,7 @@ def summarise(parts: Parts, ready: Ready, records: list[Record], costs: Costs, *
         described = plan.describe()
         summary["privacy"] = described
         summary["note"] = described["note"]
+        summary["epsilon_spent_note"] = SPENT_NOTE
         summary["votes"] = influence(plan)["votes"]
         summary["budget_spent"] = len(records) == plan.rounds < experiment.experiment.rounds
     if isinstance(ready.coding, FloatGrid):

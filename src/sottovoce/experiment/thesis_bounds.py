@@ -28,7 +28,7 @@ def _theorem_3(parts: Parts, ready: Ready, rounds: int) -> Record | None:
     except InputError:  # so coarse that the lemma says nothing
         return None
     return {
-        "epsilon_slack": found.epsilon(rounds),
+        "epsilon_slack": found.epsilon(ready.plan.rounds),  # as epsilon, for all rounds that are planned,
         "log10_kappa": found.log10_kappa,
         "log10_nu": found.log10_nu,
     }

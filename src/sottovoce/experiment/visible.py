@@ -54,7 +54,8 @@ def deployed_epsilon(summary: Record, state: State, plan: PrivacyPlan | None, *,
     reason = _REASONS[int(state["seen"])] if seen(state) else None
     told |= {"epsilon_reason": reason, "epsilon_not_against": NOT_AGAINST}
     if reason is not None:
-        told |= {"epsilon": None, "epsilon_best_round": None, "privacy": {**summary["privacy"], "epsilon": None}}
+        told |= dict.fromkeys(("epsilon", "epsilon_spent", "epsilon_best_round"))
+        told["privacy"] = {**summary["privacy"], "epsilon": None}
     return told
 
 

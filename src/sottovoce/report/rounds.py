@@ -53,7 +53,9 @@ def round_figures(runs: Sequence[Run]) -> list[Drawn]:
     ]
     spent = epsilon_spent(runs)
     if spent is not None:
-        drawn.append(("epsilon-by-round", "Epsilon against outsiders, spent by round", spent))
+        drawn.append(
+            ("epsilon-by-round", "Epsilon against outsiders, spent by round: an odometer reading, no guarantee", spent)
+        )
     return [Drawn(name, caption, panels(name, caption, figure, runs)) for name, caption, figure in drawn]
 
 
@@ -64,11 +66,12 @@ def budgets(runs: Sequence[Run]) -> list[float]:
 
 
 def epsilon_spent(runs: Sequence[Run]) -> Figure | None:
-    """Return epsilon after each round, all rounds so far counted, and the budgets; None if no run tells it."""
+    """Return what was spent after each round, and the budgets; None if no run tells it."""
     from plotly.graph_objects import Figure, Scatter
 
     told = [
-        [record for record in run.rounds if run.private and (finite(record.get("epsilon")) or 0) > 0] for run in runs
+        [record for record in run.rounds if run.private and (finite(record.get("epsilon_spent")) or 0) > 0]
+        for run in runs
     ]
     if not any(told):
         return None
@@ -77,14 +80,14 @@ def epsilon_spent(runs: Sequence[Run]) -> Figure | None:
         figure.add_trace(
             Scatter(
                 x=[record["round"] for record in rounds],
-                y=[float(epsilon(record["epsilon"])) for record in rounds],  # rounded up
+                y=[float(epsilon(record["epsilon_spent"])) for record in rounds],  # rounded up
                 name=html.escape(name),
                 hovertemplate="%{y:.4g} after round %{x}<extra>%{fullData.name}</extra>",
                 mode="lines" if len(rounds) > 1 else "markers",
                 line={"color": color, "width": 2, "dash": dash},
             )
         )
-    frame(figure, "round", "epsilon, all rounds so far")
+    frame(figure, "round", "epsilon spent so far")
     for budget in budgets(runs):
         figure.add_hline(
             y=budget,
@@ -94,7 +97,7 @@ def epsilon_spent(runs: Sequence[Run]) -> Figure | None:
         )
     last = max((record["round"] for rounds in told for record in rounds), default=0)
     figure.update_xaxes(rangemode="tozero", dtick=1 if last <= 10 else None)
-    top = max([record["epsilon"] for rounds in told for record in rounds] + budgets(runs))
+    top = max([record["epsilon_spent"] for rounds in told for record in rounds] + budgets(runs))
     figure.update_yaxes(range=[0, 1.12 * top or 1])
     return figure
 

@@ -129,7 +129,19 @@ def read_run(path: Path) -> Run:
             )
     if summary is not None and not (isinstance(summary, dict) and isinstance(summary.get("privacy", {}), dict)):
         raise InputError(f"{path / 'summary.json'} is damaged: it must hold one object, and so must its 'privacy'")
+    _plan_epsilon(rounds, summary, tables.get("privacy", {}))
     return Run(path, text, tables, rounds, summary, read_audit(path), newer(path))
+
+
+def _plan_epsilon(rounds: list[dict[str, Any]], summary: dict[str, Any] | None, privacy: dict[str, Any]) -> None:
+    """Put the plan's epsilon into rounds of an older version, which wrote what was spent under its name.
+
+    While such a run has no summary, only a target that its config names is known of its plan.
+    """
+    planned = privacy.get("epsilon") if summary is None else summary.get("epsilon")
+    for record in rounds:
+        if record.get("epsilon") is not None and "epsilon_spent" not in record:
+            record["epsilon_spent"], record["epsilon"] = record["epsilon"], planned
 
 
 def label(runs: Iterable[Run]) -> list[str]:
@@ -203,6 +215,7 @@ def _told(run: Run) -> Facts:
         "paper_cost_down_bytes": None,
         "joules_per_client": None,
         "epsilon": run.rounds[-1].get("epsilon") if run.rounds else None,
+        "epsilon_spent": run.rounds[-1].get("epsilon_spent") if run.rounds else None,
         "epsilon_server": run.rounds[-1].get("epsilon_server") if run.rounds else None,
         "delta": run.table("privacy").get("delta"),
         "seconds": None if run.private else round(sum(record.get("seconds", 0) for record in run.rounds), 3),

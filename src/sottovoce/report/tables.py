@@ -9,7 +9,7 @@ from sottovoce.report.attacks import DIVERGED, diverged
 from sottovoce.report.audits import LOWER, accusations
 from sottovoce.report.columns import RESULTS, RUN, SECURE, Column, Record, columns
 from sottovoce.report.runs import DAMAGED
-from sottovoce.report.units import count, finite, human_value
+from sottovoce.report.units import count, epsilon, finite, human_value
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -59,6 +59,8 @@ def notes(records: Sequence[Record]) -> list[tuple[str, str]]:
             found.append(f"no epsilon against outsiders: {record['epsilon_reason']}")
         elif record.get("epsilon_not_against"):
             found.append(f"epsilon against outsiders does not hold against {record['epsilon_not_against']}")
+        if (spent := finite(record.get("epsilon_spent"))) is not None and spent < (finite(record.get("epsilon")) or 0):
+            found.append(f"ε is the plan's; {epsilon(spent)} was spent, an odometer reading and no guarantee")
         if rejected := finite(record.get("rejected_rounds")):
             found.append(f"the guard rejected {count(rejected)} of {count(record.get('rounds'))} rounds")
         if record.get("budget_spent"):

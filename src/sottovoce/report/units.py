@@ -134,7 +134,7 @@ def human_value(name: str, value: Any) -> str:
         return ", ".join(human_value(name, item) for item in value) or ABSENT
     if not isinstance(value, int | float):
         return str(value)
-    if name.rpartition(".")[2] in ("epsilon", "epsilon_server"):
+    if name.rpartition(".")[2] in ("epsilon", "epsilon_server", "epsilon_spent"):
         return epsilon(value)
     if not math.isfinite(value):
         return ABSENT if math.isnan(value) else "∞" if value > 0 else "-∞"

@@ -89,11 +89,14 @@ def _epsilons(
     low: list[str] = []
     for record in rounds:
         spent = len({round_ for round_ in charged if 0 < round_ <= record["round"]})
-        if _below(record.get("epsilon"), plan.epsilon_after(min(spent, plan.rounds))):
-            low.append(f"round {record['round']}")
+        reading = plan.epsilon_after(min(spent, plan.rounds))
+        old = "epsilon_spent" not in record  # an older version wrote the reading as epsilon
+        real = {"epsilon": reading if old else plan.epsilon, "epsilon_spent": reading}
+        low += [f"{key} of round {record['round']}" for key, value in real.items() if _below(record.get(key), value)]
     if summary is not None:
         spent = len({round_ for round_ in charged if round_ > 0})
-        real = {"epsilon": plan.epsilon_after(min(spent, plan.rounds)), "epsilon_server": plan.epsilon_server}
+        real = {"epsilon": plan.epsilon, "epsilon_server": plan.epsilon_server, "epsilon_best_round": plan.epsilon}
+        real["epsilon_spent"] = plan.epsilon_after(min(spent, plan.rounds))
         low += [f"{key} of the summary" for key, value in real.items() if _below(summary.get(key), value)]
         if summary.get("noise_multiplier") is not None and _below(plan.noise_multiplier, summary["noise_multiplier"]):
             low.append("noise_multiplier of the summary")

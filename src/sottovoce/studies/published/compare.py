@@ -65,7 +65,7 @@ def _line(
 
 
 def _ours(table: Published, column: str, summary: Record) -> float | None:
-    """Return our number for a column: at the best round, as the papers; epsilon is for all rounds that were run."""
+    """Return our number for a column: at the best round, as the papers; epsilon is for all rounds of the plan."""
     if column in METRICS:
         return _number(summary.get(f"{column}_best"))
     if column == "round":
@@ -150,7 +150,7 @@ def _notes(
     if column == "epsilon" and line["ours"] is not None:
         told.append(
             "theirs: the moments accountant up to their best round, for Poisson cohorts, though theirs have a fixed "
-            "size; ours: true (pld), Poisson cohorts, all rounds"
+            "size; ours: true (pld), Poisson cohorts, all rounds of the plan"
         )
     if column in METRICS and line["ours"] is not None:
         told += differs

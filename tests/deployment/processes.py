@@ -91,7 +91,7 @@ class _Carried:
         for node in range(NODES):
             self._queue.put((node, None))
 
-    def publish(self, topic: str, message: bytes, *, patience: float = 0.0) -> None:
+    def publish(self, topic: str, message: bytes, *, patience: float = 0.0) -> bool:
         if self._die(message):
             self._dead = True
             raise Killed
@@ -99,6 +99,7 @@ class _Carried:
             node = int(topic.rsplit("/", 1)[1])
             self._fleet.heard.append((node, message))
             self._queue.put((node, message))
+        return True
 
     def flush(self, seconds: float) -> bool:
         return True

@@ -138,8 +138,9 @@ class Carried:
         self.loop.listen(self.topic, self.listener)
         self.listener.connected(self.connections)
 
-    def publish(self, topic: str, message: bytes, *, patience: float = 0.0) -> None:
+    def publish(self, topic: str, message: bytes, *, patience: float = 0.0) -> bool:
         self.loop.publish(topic, message)
+        return True
 
     def flush(self, seconds: float) -> bool:
         return True
@@ -206,7 +207,7 @@ class Wired:
     def kill(self, number: int) -> None:
         """Let a node vanish, as kill -9 does."""
         self.carriers[number].cut()
-        self.carriers[number].publish = lambda *_, **__: None  # type: ignore[method-assign]
+        self.carriers[number].publish = lambda *_, **__: True  # type: ignore[method-assign]
         self.ears[number].events.put(None)
 
 

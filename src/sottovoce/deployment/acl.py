@@ -12,9 +12,20 @@ from typing import Final
 
 from sottovoce.deployment.identity import node_user
 
-__all__ = ["MESSAGE_LIMIT", "emqx_acl", "emqx_conf", "from_node", "mosquitto_acl", "mosquitto_conf", "to_node"]
+__all__ = [
+    "MESSAGE_LIMIT",
+    "WAITING",
+    "emqx_acl",
+    "emqx_conf",
+    "from_node",
+    "mosquitto_acl",
+    "mosquitto_conf",
+    "to_node",
+]
 
 MESSAGE_LIMIT: Final = 64 * 2**20
+WAITING: Final = 2 * MESSAGE_LIMIT  # bytes that wait for one client
+_MEMORY: Final = 4 * 2**30  # bytes that a broker uses
 _KEEPALIVE: Final = 1200  # seconds; nodes ask for 900, and whoever is silent for longer is gone
 _MOSQUITTO: Final = PurePosixPath("/etc/mosquitto/sottovoce")
 _EMQX: Final = PurePosixPath("/etc/emqx/sottovoce")
@@ -78,9 +89,13 @@ set_tcp_nodelay true
 message_size_limit {MESSAGE_LIMIT}
 max_packet_size {MESSAGE_LIMIT + 65536}
 max_keepalive {_KEEPALIVE}
-# A whole cohort answers the training server at once; what does not fit here is dropped.
+# A whole cohort answers the training server at once. What waits for one client beyond these limits is dropped.
 max_inflight_messages 200
+max_inflight_bytes {WAITING}
 max_queued_messages 20000
+max_queued_bytes {WAITING}
+# All that waits for all clients: set it to half of the machine's memory. Whoever is beyond it is cut off.
+memory_limit {_MEMORY}
 connection_messages true
 log_type error
 log_type warning
@@ -125,6 +140,10 @@ listeners.ssl.default {{
 mqtt.peer_cert_as_username = cn
 mqtt.peer_cert_as_clientid = cn
 mqtt.max_packet_size = {MESSAGE_LIMIT // 2**20}MB
+# What waits for one client beyond these numbers of messages is dropped, and a connection that needs more memory is cut.
+mqtt.max_inflight = 200
+mqtt.max_mqueue_len = 20000
+force_shutdown {{ enable = true, max_mailbox_size = 20000, max_heap_size = {WAITING // 2**20}MB }}
 mqtt.server_keepalive = {_KEEPALIVE}
 mqtt.retain_available = false
 authorization {{

@@ -45,6 +45,7 @@ _KIND: Final = "query"
 _TICK: Final = 0.25  # seconds between two looks for answers
 _ROLL_CALL: Final = 3.0  # seconds between two looks for nodes
 _LONGEST_PAUSE: Final = 60.0  # seconds before a SuperNode that failed or does not fit is asked for its greeting again
+_AHEAD: Final = 2  # largest messages that may wait for one client: a set-up, and the request after it
 _COMPANY: Final = 5.0  # seconds that a welcome waits for a request to travel with
 _SERVERS_WORDS: Final = {"--resume": "-c 'resume=true'", "--out": "-c 'out=\"FOLDER\"'"}
 _NODES_WORDS: Final = {"--data": "data in --node-config", "--label": "label in --node-config"}
@@ -95,17 +96,24 @@ class GridCarrier:
         self._thread.start()
         self._listener.connected(1)
 
-    def publish(self, topic: str, message: bytes, *, patience: float = 0.0) -> None:
-        """Let a message wait for its turn; one to a client that never spoke is dropped, and sent again when it does."""
+    def publish(self, topic: str, message: bytes, *, patience: float = 0.0) -> bool:
+        """Let a message wait for its turn; one to a client that never spoke is dropped, and sent again when it does.
+
+        False if too much waits for that client already.
+        """
         if len(message) > self._most:
             raise RunError(f"a message of {len(message)} bytes is too long, at most {self._most} are sent")
         with self._lock:
             for client, place in self._places.items():
                 if topic == topic_to(self._roster.federation, client):
+                    ahead = sum(map(len, self._waiting[place]))
+                    if ahead and ahead + len(message) > _AHEAD * self._most:
+                        return False
                     self._waiting[place].append(message)
                     self._since.setdefault(place, time.monotonic())
                     if kind_of(message) == Kind.REFUSAL:  # its operator may mend what differs
                         self._wake_at[place] = time.monotonic() + _LONGEST_PAUSE
+        return True
 
     def flush(self, seconds: float) -> bool:
         """Wait until all messages are answered; tell whether they are."""

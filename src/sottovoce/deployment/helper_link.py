@@ -20,7 +20,7 @@ from sottovoce.federation.ballots.terms import CountKeys
 __all__ = ["HelperLink", "another_run", "check_unused", "count_keys", "greeting"]
 
 _PROTOCOL: Final = 2  # of frames between server and helper: 2 has marks
-_MOST: Final = 1 << 30  # bytes of an answer
+_MOST: Final = 1 << 28  # bytes of an answer
 _DIAL: Final = 10.0  # seconds to connect
 _PATIENCE: Final = 600.0  # seconds for an answer: the helper computes
 _FIRST_PAUSE: Final = 0.05  # seconds between two calls of a helper that is gone; doubles from then on

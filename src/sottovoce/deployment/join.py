@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Final, NamedTuple
@@ -27,6 +27,8 @@ from sottovoce.privacy import PrivacyPlan
 
 __all__ = ["KEEP_ALIVE", "Ear", "Outcome", "Prepared", "check_simulated", "interrupted", "join", "prepare", "talk"]
 
+_AHEAD: Final = 2  # largest messages that wait while a node trains: a set-up, and the request after it
+_ROOM: Final = 60.0  # seconds that an answer waits until those before it have left
 KEEP_ALIVE: Final = 900  # seconds: an idle node sends some 100 bytes so often
 
 log = logging.getLogger(__name__)
@@ -39,10 +41,22 @@ class Ear:
     node: Node
     federation: str
     events: queue.SimpleQueue[bytes | int | None]
+    waiting: int = 0  # bytes of messages that the other thread has not taken yet
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def heard(self, topic: str, message: bytes) -> None:
-        """Pass a message on."""
+        """Pass a message on; while the node trains, no more than it may need afterwards is kept for it."""
+        with self._lock:
+            if self.waiting and self.waiting + len(message) > _AHEAD * self.node.member.most:
+                return
+            self.waiting += len(message)
         self.events.put(message)
+
+    def taken(self, event: bytes | int | None) -> None:
+        """Make room for what comes next."""
+        if isinstance(event, bytes):
+            with self._lock:
+                self.waiting -= len(event)
 
     def connected(self, connection: int) -> None:
         """Pass on that the connection stands: the node says hello."""
@@ -140,10 +154,13 @@ def talk(node: Node, ear: Ear, carrier: Carrier) -> Over:
     try:
         while node.over is None:
             event = ear.events.get()
+            ear.taken(event)
             if event is None:
                 return Over(0, "interrupted")
             for message in [node.hello(event)] if isinstance(event, int) else node.receive(event):
-                carrier.publish(topic, message, patience=60.0)
+                if not carrier.publish(topic, message, patience=_ROOM):
+                    carrier.flush(_ROOM)
+                    carrier.publish(topic, message)  # if there is still no room the server asks again
         return node.over
     finally:
         carrier.flush(2.0)

@@ -25,6 +25,7 @@ from sottovoce.federation.mqtt.greeting import Facts, Gone, Hello, Refusal, Welc
 __all__ = ["Kept", "Member", "Memory", "Node", "Over", "Stage"]
 
 CHARGED: Final = "mask"  # the phase whose answer is a protected vector; where ballots are cast it is "train"
+REPEATS: Final = 32  # times that one answer is sent: whoever replays a request gets no more
 LAST: Final = "unmask"  # the phase after which nothing of a round is needed any more
 
 log = logging.getLogger(__name__)
@@ -68,6 +69,7 @@ class _Stored(NamedTuple):
     asked: bytes
     kind: Kind
     payload: bytes
+    sent: int = 1
 
 
 class Kept(NamedTuple):
@@ -270,10 +272,15 @@ class Node:
         stored = seat.answers.get(came.phase)
         if stored is None:
             stored = seat.answers[came.phase] = _Stored(asked, *self._answer(seat, came))
-        elif stored.asked != asked:
-            log.warning("round %d: a second, different request for %s was refused", came.round, came.phase)
-            reason = f"phase {came.phase} of round {came.round} was answered already, to another request"
-            stored = _Stored(asked, Kind.REFUSAL, reason.encode())
+        elif stored.sent >= REPEATS:
+            self.dropped += 1
+            return []
+        else:
+            seat.answers[came.phase] = stored._replace(sent=stored.sent + 1)
+            if stored.asked != asked:
+                log.warning("round %d: a second, different request for %s was refused", came.round, came.phase)
+                reason = f"phase {came.phase} of round {came.round} was answered already, to another request"
+                stored = _Stored(asked, Kind.REFUSAL, reason.encode())
         return [self._sign(stored.kind, stored.payload, came)]
 
     def _answer(self, seat: _Seat, came: Envelope) -> tuple[Kind, bytes]:

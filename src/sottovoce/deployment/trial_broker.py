@@ -4,8 +4,9 @@
 
 amqtt lets anybody in who has no certificate at all, believes the user name and client id that a client writes, has no
 revocation list and sends last wills anywhere. Here TLS asks for a certificate and looks it up in the list, user and
-client id are its common name, and wills obey the same rules as other messages. It speaks MQTT 3.1.1 only, has no limit
-on the size of a message, and writes no message to disk.
+client id are its common name, and wills obey the same rules as other messages. Messages have at most `MESSAGE_LIMIT`
+bytes, and no more than `WAITING` bytes wait for one client: others are dropped, as Mosquitto does. It speaks MQTT 3.1.1
+only, and writes no message to disk.
 """
 
 from __future__ import annotations
@@ -29,8 +30,11 @@ from amqtt.plugins.base import BaseAuthPlugin, BaseTopicPlugin
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from sottovoce.deployment.acl import MESSAGE_LIMIT, WAITING
+
 __all__ = ["CertificateUser", "OwnTopics", "allowed", "main"]
 
+_PACKET = 65536  # bytes of a packet beside its message
 _HERE = "sottovoce.deployment.trial_broker"
 
 
@@ -76,10 +80,12 @@ def allowed(topic: str, rule: str) -> bool:
 class _Handler(BrokerProtocolHandler):
     """Connection whose user and client id come from the certificate, before the broker looks for older sessions."""
 
+    waiting = 0  # bytes of messages that the client has not taken
+
     @classmethod
     async def init_from_connect(cls, reader: Any, writer: Any, plugins_manager: Any, loop: Any = None) -> Any:
         """Read the first packet and name the session."""
-        handler, session = await super().init_from_connect(reader, writer, plugins_manager, loop)
+        handler, session = await super().init_from_connect(_Reader(reader), writer, plugins_manager, loop)
         user = _common_name(writer.get_ssl_info())
         if user is None:
             raise MQTTError("a client without a certificate")
@@ -92,6 +98,39 @@ class _Handler(BrokerProtocolHandler):
                 await writer.close()
                 raise MQTTError(f"{user} may not leave a will for {session.will_topic}")
         return handler, session
+
+    def attach(self, session: Any, reader: Any, writer: Any) -> None:
+        """Read packets of bounded length."""
+        super().attach(session, _Reader(reader), writer)
+
+    async def mqtt_publish(
+        self, topic: str, data: bytes | bytearray, qos: int | None, retain: bool, ack_timeout: int | None = None
+    ) -> Any:
+        """Send a message, or drop it if too much waits for this client."""
+        if self.waiting and self.waiting + len(data) > WAITING:
+            return None
+        self.waiting += len(data)
+        try:
+            return await super().mqtt_publish(topic, data, qos, retain, ack_timeout)
+        finally:
+            self.waiting -= len(data)
+
+
+class _Reader:
+    """Reader that refuses a packet by its announced length, before any of it is read."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+
+    async def read(self, n: int = -1) -> bytes:
+        """Return n bytes."""
+        if n > MESSAGE_LIMIT + _PACKET:
+            raise MQTTError(f"a packet of {n} bytes; at most {MESSAGE_LIMIT + _PACKET} are read")
+        data: bytes = await self._reader.read(n)
+        return data
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)
 
 
 class _Broker(Broker):

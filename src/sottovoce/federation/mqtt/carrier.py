@@ -98,8 +98,8 @@ class Carrier(Protocol):
         """Connect, or raise one sentence."""
         ...
 
-    def publish(self, topic: str, message: bytes, *, patience: float = 0.0) -> None:
-        """Send a message."""
+    def publish(self, topic: str, message: bytes, *, patience: float = 0.0) -> bool:
+        """Send a message; False if too much waits already, after `patience` seconds: then nothing was sent."""
         ...
 
     def flush(self, seconds: float) -> bool:

@@ -10,6 +10,7 @@ else: a client that was drawn is asked whether it is there or not.
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import threading
 import time
@@ -29,6 +30,9 @@ __all__ = ["MqttEngine", "Place", "Status"]
 
 GRACE: Final = 2.0  # seconds that a client which is gone has to come back before its round goes on without it
 _TICK: Final = 0.5  # seconds between two looks at the clock
+_LONGEST_BYE: Final = 2000  # bytes
+_AT_ONCE: Final = 4.0  # greetings of a node that are answered without delay; every further one waits
+_PAUSE: Final = 15.0  # seconds until one more greeting is answered
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +75,25 @@ class _Node:
     run: str = ""  # that it has joined, in hex
     there: bool = False
     gone_at: float = 0.0
+    refusal: Refusal | None = None  # what its greeting was refused for
+    answered: tuple[str, int, int] | None = None  # life, its connection and ours of the greeting answered last
+    answered_at: float = -math.inf
+    allowance: float = _AT_ONCE
+    counted_at: float = field(default_factory=time.monotonic)  # when the allowance was looked at last
+    owed: bool = False  # its greeting is answered as soon as it may be
+
+    def allowed(self, now: float) -> bool:
+        """Tell whether a greeting may be answered now; each answer uses one of an allowance that grows with time.
+
+        An answer can be a million times as long as the greeting, and any node can greet as often as it likes, with
+        numbers of lives and connections of its own making.
+        """
+        self.allowance = min(_AT_ONCE, self.allowance + (now - self.counted_at) / _PAUSE)
+        self.counted_at = now
+        if self.allowance < 1.0:
+            return False
+        self.allowance -= 1.0
+        return True
 
 
 @dataclass(eq=False)
@@ -100,6 +123,7 @@ class MqttEngine:
         self._refused: dict[int, str] = {}
         self._wire = (0, 0)
         self._over = False
+        self._connection = 0
         self.status = Status(nodes=len(self._nodes))
 
     def enrol(self, enrolment: Enrolment) -> None:
@@ -115,7 +139,7 @@ class MqttEngine:
             self._enrolment = enrolment
             for number, node in self._nodes.items():
                 if node.life:
-                    self._welcome(number, node)
+                    node.owed = not self._answer_greeting(number, node)
         self._await_nodes()
 
     def send(self, request: Request) -> Reply:
@@ -129,12 +153,14 @@ class MqttEngine:
         self.status.round, self.status.phase = request.round, request.phase
         limit = began + (self.place.train_timeout if request.phase in TRAINING else self.place.phase_timeout)
         for client in request.payloads:
-            self._ask(client, request, patience=max(0.0, limit - time.monotonic()))
+            if not self._ask(client, request, patience=max(0.0, limit - time.monotonic())):
+                self._nodes[client].owed = True  # it is asked when there is room
         sizes: dict[int, int] = {}
         failures: dict[int, str] = {}
         left: dict[int, str] = {}
         while pending.waiting:
             self.status.waiting_for = len(pending.waiting)
+            self._pay_debts()
             left |= self._give_up(pending, limit)
             if pending.waiting and (answer := self._next(pending, limit)) is not None:
                 self._hand_over(pending, answer, sizes, failures)
@@ -147,7 +173,7 @@ class MqttEngine:
         """Tell all nodes that the run is over, or that the server stops and may come back."""
         self._over = True
         for number in self._nodes:
-            payload = bytes([done]) + words.encode()
+            payload = bytes([done]) + words.encode()[:_LONGEST_BYE]
             self._post(Envelope(Kind.BYE, SERVER, number, payload, self.place.run, attempt=self.place.attempt))
         self._carrier.flush(5.0)
 
@@ -184,6 +210,7 @@ class MqttEngine:
 
     def connected(self, connection: int) -> None:
         """Ask who is there: every node says hello, and whoever owes an answer, which may be lost, is asked again."""
+        self._connection = connection
         for number in self._nodes:
             self._post(Envelope(Kind.HELLO, SERVER, number, b"", self.place.run, attempt=self.place.attempt))
 
@@ -196,28 +223,57 @@ class MqttEngine:
         return None
 
     def _greet(self, number: int, hello: Hello) -> None:
-        if (difference := self.place.facts.difference(hello.facts)) is not None:
-            with self._lock:
-                said, self._refused[number] = self._refused.get(number), difference
-            if said != difference:
-                log.warning("node %d is refused: %s", number, difference)
-            words = Refusal(hello.life, difference).pack()
-            self._post(Envelope(Kind.REFUSAL, SERVER, number, words, self.place.run, attempt=self.place.attempt))
-            return
+        """Note who is there, and answer: once for each life and connection, a repeated greeting after a pause."""
+        difference = self.place.facts.difference(hello.facts)
         with self._lock:
             node = self._nodes[number]
-            if hello.life == node.life and hello.connection < node.connection:
+            if difference is not None:
+                said, self._refused[number] = self._refused.get(number), difference
+                node.refusal, node.owed = Refusal(hello.life, difference), True
+            elif hello.life == node.life and hello.connection < node.connection:
                 return  # an old one, late
-            new = not node.there
-            node.life, node.connection, node.run, node.there = hello.life, hello.connection, hello.run, True
-            self._refused.pop(number, None)
-            self._count()
-            if self._enrolment is not None:
-                self._welcome(number, node)
-        if new:
+            else:
+                new = not node.there
+                node.life, node.connection, node.run, node.there = hello.life, hello.connection, hello.run, True
+                node.refusal = None
+                node.owed = node.owed or self._unanswered(node)
+                self._refused.pop(number, None)
+                self._count()
+        if difference is None and new:
             log.info("node %d is there", number)
-        self._ask_again(number)
-        self._answers.put(None)  # whoever waits for nodes looks again
+        elif difference is not None and said != difference:
+            log.warning("node %d is refused: %s", number, difference)
+        self._pay(number)
+        self._wake()
+
+    def _unanswered(self, node: _Node) -> bool:
+        """Tell whether a node's greeting is to be answered: it is the first of its life and connection, or a repeated
+        one of a node that has missed the answer before."""
+        if (node.life, node.connection, self._connection) != node.answered:
+            return True
+        return node.run != self.place.run.hex() and time.monotonic() >= node.answered_at + _PAUSE
+
+    def _pay(self, number: int) -> None:
+        """Answer a greeting that is owed an answer, if it may be answered now; else `_pay_debts` tries again."""
+        with self._lock:
+            node = self._nodes[number]
+            ready = node.refusal is not None or self._enrolment is not None
+            if not node.owed or not ready or not node.allowed(time.monotonic()):
+                return
+            node.owed = not self._answer_greeting(number, node)
+
+    def _answer_greeting(self, number: int, node: _Node) -> bool:
+        """Send a refusal, or a welcome and the request that the node has not answered; tell whether there was room."""
+        if node.refusal is not None:
+            words = node.refusal.pack()
+            return self._post(Envelope(Kind.REFUSAL, SERVER, number, words, self.place.run, attempt=self.place.attempt))
+        node.answered, node.answered_at = (node.life, node.connection, self._connection), time.monotonic()
+        return self._welcome(number, node) and self._ask_again(number)
+
+    def _wake(self) -> None:
+        """Let whoever waits for nodes look again."""
+        if self._answers.empty():
+            self._answers.put(None)
 
     def _take_in(self, answer: Envelope) -> None:
         """Keep an answer that is waited for: one of each node, so that nobody can fill the memory."""
@@ -234,27 +290,27 @@ class MqttEngine:
             node = self._nodes[number]
             if (gone.life, gone.connection) != (node.life, node.connection):
                 return  # of an earlier connection: the node is back already
-            node.there, node.gone_at = False, time.monotonic()
+            node.there, node.gone_at, node.owed = False, time.monotonic(), False
             self._count()
         if not self._over:
             log.info("node %d is gone", number)
-        self._answers.put(None)
+        self._wake()
 
-    def _welcome(self, number: int, node: _Node) -> None:
+    def _welcome(self, number: int, node: _Node) -> bool:
         told = self._enrolment
         if told is None:
-            return
+            return False
         place = self.place
         setup = b"" if node.run == place.run.hex() else told.setup
         welcome = Welcome(place.facts, node.life, told.scheme.name, setup)
-        self._post(Envelope(Kind.WELCOME, SERVER, number, welcome.pack(), place.run, attempt=place.attempt))
+        return self._post(Envelope(Kind.WELCOME, SERVER, number, welcome.pack(), place.run, attempt=place.attempt))
 
-    def _ask_again(self, number: int) -> None:
+    def _ask_again(self, number: int) -> bool:
         with self._lock:
             pending = self._pending
             if pending is None or number not in pending.waiting:
-                return
-        self._ask(number, pending.request, patience=0.0)
+                return True
+        return self._ask(number, pending.request, patience=0.0)
 
     def _count(self) -> None:
         self.status.there = sum(node.there for node in self._nodes.values())
@@ -266,16 +322,16 @@ class MqttEngine:
         fits = answer.fits(answer.kind, place.run, request.round, request.phase, place.attempt)
         return fits and answer.sender in pending.waiting
 
-    def _ask(self, client: int, request: Request, patience: float) -> None:
+    def _ask(self, client: int, request: Request, patience: float) -> bool:
         place, payload = self.place, request.payloads[client]
         asking = Envelope(
             Kind.ASK, SERVER, client, payload, place.run, request.round, request.phase, attempt=place.attempt
         )
-        self._post(asking, patience)
+        return self._post(asking, patience)
 
-    def _post(self, envelope: Envelope, patience: float = 0.0) -> None:
+    def _post(self, envelope: Envelope, patience: float = 0.0) -> bool:
         topic = topic_to(self.place.federation, envelope.receiver)
-        self._carrier.publish(topic, envelope.sign(self.place.signing_key), patience=patience)
+        return self._carrier.publish(topic, envelope.sign(self.place.signing_key), patience=patience)
 
     # What follows is called by the thread that plays the round.
 
@@ -286,7 +342,12 @@ class MqttEngine:
                 log.info("waiting for nodes: %d of %d are there", there, self.place.min_nodes)
                 told = True
             self._check()
+            self._pay_debts()
             self._next_event(_TICK)
+
+    def _pay_debts(self) -> None:
+        for number in [number for number, node in self._nodes.items() if node.owed]:
+            self._pay(number)
 
     def _next_event(self, seconds: float) -> Envelope | None:
         try:

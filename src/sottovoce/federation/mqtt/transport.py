@@ -32,6 +32,8 @@ except ImportError:  # pragma: no cover - tested in a process of its own
 __all__ = ["Transport"]
 
 _WINDOW: Final = 32 << 20  # bytes that wait for the broker's acknowledgement before a publisher waits too
+_SMALL: Final = 4096  # bytes of a message that waits for no room among those of others
+_AHEAD: Final = 2  # largest messages that may wait for one receiver: a set-up, and the request after it
 _PACKET: Final = 512  # bytes of a packet beside its message: fixed header, topic, properties
 _FIRST: Final = {"5": 3.0, "3.1.1": 15.0}  # seconds for a first answer: some are silent to what they do not speak
 
@@ -102,7 +104,7 @@ class Transport:
         self._connection = 0
         self._up: bool | None = None  # None: not decided yet
         self._refused: str | None = None
-        self._sizes: dict[int, int] = {}  # of messages that the broker has not acknowledged
+        self._sizes: dict[int, tuple[str, int]] = {}  # topic and bytes of what the broker has not acknowledged
         self._early: set[int] = set()  # acknowledged before `publish` could note their size
         self._payload = [0, 0]
         self._wire = [0, 0]  # of sockets that are closed
@@ -154,14 +156,25 @@ class Transport:
         counts = self.counts
         return counts.wire_down or 0, counts.wire_up or 0
 
-    def publish(self, topic: str, message: bytes, *, patience: float = 0.0) -> None:
-        """Send a message; waits up to `patience` seconds while too much is under way, to bound memory."""
+    def publish(self, topic: str, message: bytes, *, patience: float = 0.0) -> bool:
+        """Send a message, after up to `patience` seconds while too much is under way; False if there is no room.
+
+        Nobody waits for a receiver for whom too much waits already: others' messages would wait too.
+
+        Guarantee: of what waits in memory no more than `_AHEAD` largest messages are for one receiver, and all that is
+        not small has at most `_WINDOW` bytes and one message of each thread that sends.
+        """
         if len(message) > self._most:
             raise RunError(f"a message of {len(message)} bytes is too long, at most {self._most} are sent")
         until = time.monotonic() + patience
         with self._state:
-            while sum(self._sizes.values()) > _WINDOW and (left := until - time.monotonic()) > 0:
+            while (waiting := sum(size for _, size in self._sizes.values())) > _WINDOW and len(message) > _SMALL:
+                if (left := until - time.monotonic()) <= 0:
+                    return False
                 self._state.wait(left)
+            ahead = waiting and sum(size for other, size in self._sizes.values() if other == topic)
+            if ahead and ahead + len(message) > _AHEAD * self._most:
+                return False
         # Not under our lock: paho holds its own while it tells of an acknowledgement.
         number = self._client.publish(topic, message, qos=1).mid
         with self._state:
@@ -169,7 +182,8 @@ class Transport:
             if number in self._early:
                 self._early.discard(number)
             else:
-                self._sizes[number] = len(message)
+                self._sizes[number] = (topic, len(message))
+        return True
 
     def flush(self, seconds: float) -> bool:
         """Wait until the broker has acknowledged all messages; tell whether it has."""

@@ -100,6 +100,7 @@ def _flower_mask() -> tuple[Callable[[], object] | None, str]:
 def _session(length: int, **terms: object) -> tuple[Session, dict[int, bytes]]:
     signing = {client: hashlib.sha256(b"%d" % client).digest() for client in range(CLIENTS)}
     session = Session(
+        run=bytes(32),
         session_id=bytes(16),
         round=0,
         config_digest=bytes(32),

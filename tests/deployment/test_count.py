@@ -84,6 +84,7 @@ def test_nodes_and_a_helper_elsewhere_make_the_model_of_a_simulation(alone: byte
         deployed = Deployed(
             Seeds(1),
             Registry(Seeds(1), 2),
+            roster.digest,
             lambda parts, run_id: nullcontext(held.engine),
             simulated=True,
             link=Direct(desk, told),
@@ -200,7 +201,7 @@ def test_seeded_secrets_stay_on_one_machine(helped: Path) -> None:
 def test_without_a_helper_in_the_roster_or_a_link_no_count_begins(fed: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the roster has no helper"):
         played(fed, tmp_path, "127.0.0.1:9")
-    deployed = Deployed(Secrets(1), roster_of(3).keys, lambda parts, run_id: nullcontext())  # type: ignore[arg-type]
+    deployed = Deployed(Secrets(1), roster_of(3).keys, bytes(32), lambda parts, run_id: nullcontext())  # type: ignore[arg-type]
     with pytest.raises(InputError, match="none is named"):
         deployed.parts(ballots())
     with pytest.raises(InputError, match="is not played between machines"):
@@ -221,7 +222,7 @@ def test_a_ballot_holds_for_one_run() -> None:
     bound = parts.scheme.bind(parts.network.dim, seed=parts.seeds.public.seed, start=parts.start)
     setup = setup_message(bound, parts.seeds.public, parts.network.start_payload())
     client = member_of(experiment, 0).client(setup)
-    one, two = (in_run(client, run_id).knowledge.ballot for run_id in (b"1" * 16, b"2" * 16))
+    one, two = (in_run(client, bytes(32), run_id).knowledge.ballot for run_id in (b"1" * 16, b"2" * 16))
 
     assert one is not None and two is not None and one.digest() != two.digest()
 

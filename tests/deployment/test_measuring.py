@@ -16,7 +16,7 @@ from sottovoce.experiment.protection import protect
 from sottovoce.experiment.run import run
 from sottovoce.federation.evaluation import EVALUATION
 from sottovoce.federation.secure import Registry
-from tests.deployment.wired import wired
+from tests.deployment.wired import RUN, roster_of, wired
 from tests.experiment.machines import private
 from tests.experiment.played import model
 
@@ -31,7 +31,12 @@ def test_nodes_behind_a_broker_measure_what_a_simulation_measures(tmp_path: Path
     run(EXPERIMENT, tmp_path / "alone")
     with wired(EXPERIMENT) as held:
         deployed = Deployed(
-            Seeds(1), Registry(Seeds(1), 6), lambda parts, run_id: nullcontext(held.engine), simulated=True
+            Seeds(1),
+            Registry(Seeds(1), 6),
+            roster_of(6).digest,
+            lambda parts, run_id: nullcontext(held.engine),
+            new_run=RUN,
+            simulated=True,
         )
         run(EXPERIMENT, tmp_path / "together", deployed=deployed)
 

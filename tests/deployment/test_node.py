@@ -54,10 +54,10 @@ def read(message: bytes) -> Envelope:
     return open_message(message, receiver=SERVER, key_of=roster_of(CLIENTS).keys.get, most=1 << 24)
 
 
-def welcome_to(node: Node, ready: Ready, **changes: Any) -> bytes:
+def welcome_to(node: Node, ready: Ready, run: bytes = RUN, **changes: Any) -> bytes:
     life = Hello.unpack(read(node.hello(1)).payload).life
     told = Welcome(node.member.facts, life, ready.scheme.name, ready.setup)
-    return signed(Kind.WELCOME, node.member.number, replace(told, **changes).pack())
+    return signed(Kind.WELCOME, node.member.number, replace(told, **changes).pack(), run=run)
 
 
 @dataclass
@@ -81,8 +81,10 @@ class Table:
                     sizes[client] = len(answer.payload)
         return Reply(sizes, failures)
 
-    def ask(self, client: int, round_: int, phase: str, payload: bytes, attempt: int = 0) -> list[Envelope]:
-        message = signed(Kind.ASK, client, payload, round=round_, phase=phase, attempt=attempt)
+    def ask(
+        self, client: int, round_: int, phase: str, payload: bytes, attempt: int = 0, run: bytes = RUN
+    ) -> list[Envelope]:
+        message = signed(Kind.ASK, client, payload, round=round_, phase=phase, attempt=attempt, run=run)
         return [read(answer) for answer in self.nodes[client].receive(message)]
 
     def play(self, rounds: range) -> list[Any]:
@@ -320,15 +322,13 @@ def test_a_node_runs_once(tmp_path: Path) -> None:
 
 def test_what_a_private_node_says_of_itself_tells_nothing_of_its_records(tmp_path: Path) -> None:
     held = table(PRIVATE)
-    broken = held.nodes[1].member.client(held.ready.setup)
 
     def fail(*_: object) -> Any:
         raise RunError("record 17 has the value 3.5")
 
-    object.__setattr__(broken, "shard", fail)
     seat = held.nodes[1]._seat
     assert seat is not None
-    seat.client = broken
+    object.__setattr__(seat.client, "shard", fail)
     totals = held.play(range(1, 2))
 
     assert totals[0].failures == {1: "this node could not answer; its operator sees why"}

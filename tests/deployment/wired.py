@@ -32,7 +32,7 @@ from sottovoce.federation.mqtt.engine import MqttEngine, Place
 from sottovoce.federation.mqtt.envelope import topic_from, topic_to
 from sottovoce.federation.secure import Registry
 from sottovoce.models import Shard
-from sottovoce.secagg import verifying_key
+from sottovoce.secagg import run_digest, verifying_key
 from tests.experiment.played import model
 
 __all__ = [
@@ -162,7 +162,8 @@ def parts_of(experiment: Experiment) -> Parts:
     """Return the server's parts, simulated."""
     seeds = Seeds(experiment.experiment.seed)
     keys = Registry(seeds, experiment.data.clients)
-    return replace(gather_without_records(experiment, server=True), seeds=seeds, keys=keys)
+    run = run_digest(roster_of(experiment.data.clients).digest, RUN)
+    return replace(gather_without_records(experiment, server=True), seeds=seeds, keys=keys, run=run)
 
 
 def records_of(dealt: Parts, number: int) -> Shard:
@@ -257,6 +258,13 @@ def alone_and_together(experiment: Experiment, folder: Path) -> tuple[Any, Any]:
     with wired(experiment) as held:
         keys = Registry(Seeds(experiment.experiment.seed), experiment.data.clients)
         owners = Seeds(experiment.experiment.seed)
-        deployed = Deployed(owners, keys, lambda parts, run_id: nullcontext(held.engine), simulated=True)
+        deployed = Deployed(
+            owners,
+            keys,
+            roster_of(experiment.data.clients).digest,
+            lambda parts, run_id: nullcontext(held.engine),
+            new_run=RUN,
+            simulated=True,
+        )
         run(experiment, folder / "together", deployed=deployed)
     return model(folder / "alone"), model(folder / "together")

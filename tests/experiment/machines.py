@@ -177,7 +177,7 @@ def federation(
     def connect(parts: Parts, run: bytes) -> Iterator[Machines]:
         assert len(run) == 16
         whole = records(experiment.model_dump_json())
-        bare = replace(gather_without_records(experiment), keys=keys(clients), deployment=not simulated)
+        bare = replace(gather_without_records(experiment), keys=keys(clients), deployment=not simulated, run=parts.run)
         solved = protect(bare)  # once for all nodes, to save time: it follows from the file alone
         nodes = []
         for number in range(clients):
@@ -190,4 +190,4 @@ def federation(
             yield engine
 
     more = {"sleep": lambda seconds: None, **more}
-    return Deployed(owners(), keys(clients), connect, simulated=simulated, **more), engines
+    return Deployed(owners(), keys(clients), bytes(32), connect, simulated=simulated, **more), engines

@@ -41,9 +41,11 @@ def test_shapes_alone_give_the_network_and_the_mean_that_the_records_give(partit
 
 def test_node_and_server_solve_the_same_plan_and_policy() -> None:
     experiment = few(**PRIVATE, **REAL)
-    deployed = Deployed(Secrets(1), dict.fromkeys(range(9), bytes(32)), nobody)
+    deployed = Deployed(Secrets(1), dict.fromkeys(range(9), bytes(32)), bytes(32), nobody)
     server = protect(deployed.parts(experiment))
-    node = protect(Deployed(Secrets(1), deployed.keys, nobody).own(gather_without_records(experiment)))
+    node = protect(
+        Deployed(Secrets(1), deployed.keys, bytes(32), nobody).own(gather_without_records(experiment), deployed.new_run)
+    )
     ready = make_unmeasured(server)
     known = client_knowledge(node, ready.setup)
 
@@ -53,6 +55,7 @@ def test_node_and_server_solve_the_same_plan_and_policy() -> None:
     assert server.plan.digest() == node.plan.digest() != protect(gather(experiment)).plan.digest()
     assert ready.policy is not None
     assert known.policy is not None
+    assert known.policy.run == ready.policy.run
     assert known.policy.config_digest == ready.policy.bind(ready.setup).config_digest
     assert known.private
 
@@ -130,12 +133,12 @@ def test_test_records_of_another_shape_are_refused() -> None:
 def test_a_federation_needs_secrets_and_the_whole_roster() -> None:
     keys = dict.fromkeys(range(9), bytes(32))
     with pytest.raises(SottovoceError, match="give it Secrets, not seeds"):
-        Deployed(Seeds(1), keys, nobody)
+        Deployed(Seeds(1), keys, bytes(32), nobody)
     with pytest.raises(InputError, match=r"\[data\] clients = 9, but the roster has 8 clients"):
-        Deployed(Secrets(1), dict.fromkeys(range(8), bytes(32)), nobody).parts(few())
+        Deployed(Secrets(1), dict.fromkeys(range(8), bytes(32)), bytes(32), nobody).parts(few())
     with pytest.raises(InputError, match="the public seed of the run is 2"):
-        Deployed(Secrets(2), keys, nobody).parts(few())
-    assert Deployed(Seeds(1), keys, nobody, simulated=True).parts(few()).deployment is False
+        Deployed(Secrets(2), keys, bytes(32), nobody).parts(few())
+    assert Deployed(Seeds(1), keys, bytes(32), nobody, simulated=True).parts(few()).deployment is False
 
 
 def test_a_run_that_nobody_measures_has_a_model_and_no_best_round(tmp_path: Path) -> None:

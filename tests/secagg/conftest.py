@@ -26,6 +26,7 @@ class Cohort:
         ids = tuple(5 + 3 * index for index in range(clients))
         self.signing = {client: key("signing", client) for client in ids}
         defaults: dict[str, Any] = {
+            "run": key("run"),
             "session_id": b"test session  16",
             "round": 7,
             "config_digest": key("config"),

@@ -45,6 +45,7 @@ HONEST, OTHER = key("the model"), key("another model")
 def policy_of(session: Session, **changes: Any) -> Policy:
     """Return the policy under which a cohort's own session is the one that was agreed on."""
     terms_ = {
+        "run": session.run,
         "config_digest": session.config_digest,
         "bits": session.bits,
         "length": session.length,

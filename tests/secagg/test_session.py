@@ -86,7 +86,7 @@ def test_a_session_survives_the_wire(cohort: Factory, clients: int, bits: int, l
     terms = cohort(clients).session
     session = Session(**{**vars_of(terms), "bits": bits, "length": length})
 
-    again = Session.unpack(session.pack(), session.keys)
+    again = Session.unpack(session.pack(), session.run, session.keys)
 
     assert again.context == session.context
 
@@ -97,16 +97,16 @@ def test_an_announced_session_is_refused_when_damaged_or_unknown(cohort: Factory
 
     for cut in range(len(payload)):
         with pytest.raises(WireError):
-            Session.unpack(payload[:cut], session.keys)
+            Session.unpack(payload[:cut], session.run, session.keys)
     with pytest.raises(WireError, match="foreign"):
-        Session.unpack(b"x" + payload[1:], session.keys)
+        Session.unpack(b"x" + payload[1:], session.run, session.keys)
     with pytest.raises(SecAggError, match="client 14 has no registered key"):
-        Session.unpack(payload, {client: session.keys[client] for client in (5, 8, 11)})
+        Session.unpack(payload, session.run, {client: session.keys[client] for client in (5, 8, 11)})
     for place in range(len(payload)):
         damaged = bytearray(payload)
         damaged[place] ^= 0x80
         try:
-            other = Session.unpack(damaged, session.keys)
+            other = Session.unpack(damaged, session.run, session.keys)
         except (SecAggError, WireError):
             continue
         assert other.context != session.context

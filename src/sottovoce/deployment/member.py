@@ -107,6 +107,7 @@ def make_member(
         keys=Registry(Seeds(owners.seed), clients) if simulated else roster.keys,
         deployment=not simulated,
         count=count_keys(roster),
+        run=b"",  # known when the server welcomes the node
     )
     with solving_apart() if apart else nullcontext():  # what accounting needs is 70 MB, for once
         protection = protect(parts)

@@ -157,11 +157,11 @@ class Node:
         self._seat = self._beside = None
         if memory.seat is not None:
             kept = memory.seat
-            client = in_run(self._client(memory.setup), memory.run)
+            client = self._in_run(self._client(memory.setup), memory.run)
             self._seat = _Seat(client, kept.state, kept.round, kept.answers)
         if memory.beside is not None and (measurer := self.member.measurer(memory.setup)) is not None:
             kept = memory.beside
-            self._beside = _Seat(measurer, kept.state, kept.round, kept.answers)
+            self._beside = _Seat(self._in_run(measurer, memory.run), kept.state, kept.round, kept.answers)
 
     def hello(self, connection: int | None = None) -> bytes:
         """Return the greeting to send over a connection."""
@@ -228,8 +228,9 @@ class Node:
             self._attempt = came.attempt
             return
         try:
-            client = in_run(self._client(welcome.setup, opening=opening), came.run)
+            client = self._in_run(self._client(welcome.setup, opening=opening), came.run)
             measurer = None if opening else self.member.measurer(welcome.setup)
+            measurer = None if measurer is None else self._in_run(measurer, came.run)
         except SottovoceError as error:
             log.warning("the server's set-up is refused: %s", error)
             raise
@@ -250,6 +251,10 @@ class Node:
     def _client(self, setup: bytes, *, opening: bool | None = None) -> Client:
         stage = self.member.opening if (self._opening if opening is None else opening) else None
         return (self.member if stage is None else stage).client(setup)
+
+    def _in_run(self, client: Client, run: bytes) -> Client:
+        """Return a client that signs for this run alone; the federation is that of the node's own roster."""
+        return in_run(client, bytes.fromhex(self.member.facts.roster), run)
 
     def _part(self, payload: bytes) -> None:
         words = sentence_of(payload[1:])

@@ -94,6 +94,7 @@ def serve(
         owners=owners_of(experiment, simulated=simulated),
         keys=Registry(Seeds(experiment.experiment.seed), len(roster.entries)) if simulated else roster.keys,
         connect=connect,
+        federation=roster.digest,
         simulated=simulated,
         lasting=lasting,
         count=count_keys(roster),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from sottovoce.core.errors import InputError, PrivacyError, WireError
 from sottovoce.core.streams import Owners, Purpose, Secrets, Seeds, Streams
@@ -23,7 +25,7 @@ from sottovoce.federation.engine import Engine
 from sottovoce.federation.local_evaluation import LocalSplit, split_shard
 from sottovoce.models import Shard
 from sottovoce.schemes import Scheme
-from sottovoce.secagg import Policy
+from sottovoce.secagg import Policy, run_digest
 
 __all__ = [
     "Connect",
@@ -53,7 +55,9 @@ class Deployed:
 
     owners: Owners = field(repr=False)
     keys: Mapping[int, bytes]  # the Ed25519 key of each client of the roster
+    federation: bytes  # the digest of the roster: no signature of this federation holds in another
     connect: Connect = field(repr=False)
+    new_run: bytes = field(default_factory=partial(os.urandom, 16))  # the id of a run that begins now
     simulated: bool = False
     lasting: bool = True  # False: keys are made anew whenever the run goes on, for a trial on one machine
     count: CountKeys | None = None  # the keys of the aggregators of ballots
@@ -68,10 +72,10 @@ class Deployed:
         if not self.simulated and not isinstance(self.owners, Secrets):
             raise PrivacyError("a deployed run takes its secrets from the operating system; give it Secrets, not seeds")
 
-    def parts(self, experiment: Experiment, front: bytes = b"") -> Parts:
+    def parts(self, experiment: Experiment, front: bytes = b"", run: bytes | None = None) -> Parts:
         """Return the parts of the run as its server has them: nobody's records, and the roster's keys.
 
-        `front` are the numbers of a front that the run folder keeps.
+        `front` are the numbers of a front that the run folder keeps, and `run` is its id; None: the run begins now.
         """
         clients = experiment.data.clients
         if sorted(self.keys) != list(range(clients)):
@@ -89,10 +93,10 @@ class Deployed:
                 f"the public seed of the run is {self.owners.seed}, but [experiment] seed is "
                 f"{experiment.experiment.seed}; they must be the same"
             )
-        return self.own(gather_without_records(experiment, server=True, front=front))
+        return self.own(gather_without_records(experiment, server=True, front=front), run)
 
-    def own(self, parts: Parts) -> Parts:
-        """Return parts with this federation's randomness and keys."""
+    def own(self, parts: Parts, run: bytes | None = None) -> Parts:
+        """Return parts with this federation's randomness and keys, bound to one of its runs."""
         return replace(
             parts,
             seeds=self.owners,
@@ -101,6 +105,7 @@ class Deployed:
             count=self.count,
             link=self.link,
             leader_signing=self.leader_signing,
+            run=run_digest(self.federation, self.new_run if run is None else run),
         )
 
 

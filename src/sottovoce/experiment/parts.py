@@ -44,6 +44,7 @@ from sottovoce.federation.shared import Arrays
 from sottovoce.federation.worker import Blueprint
 from sottovoce.models import LocalTraining, Model, all_features
 from sottovoce.schemes import Scheme
+from sottovoce.secagg import run_digest
 
 __all__ = ["Parts", "cuts_public", "gather", "needs_public"]
 
@@ -67,6 +68,7 @@ class Parts:
     link: Link | None = None  # the server's way to the helper of a deployed run
     leader_signing: bytes | None = field(default=None, repr=False)  # of the server of a deployed count
     deployment: bool = False  # played between machines, with secrets that nobody can repeat
+    run: bytes = run_digest(b"a simulation", b"")  # what secure sums are bound to; empty on a node before it is told
 
     @property
     def weighted(self) -> bool:

@@ -103,6 +103,7 @@ class Protection:
         table = experiment.aggregation
         return Policy(
             config_digest=self._digest(),
+            run=self.parts.run,
             bits=self.coding(bound, plan).bits,
             length=bound.length if plan is None else plan.word_length,
             threshold=self.fewest(plan),

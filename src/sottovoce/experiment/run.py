@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -122,7 +121,7 @@ def run(
 def _run_deployed(experiment: Experiment, path: Path, deployed: Deployed, observe: Observer, told: Callbacks) -> Record:
     """Run an experiment whose records only nodes hold; the server's own, if it has any, are measured here."""
     with ExitStack() as stack:
-        known, front = (path / "config.toml").exists(), b""
+        known, front, run_ = (path / "config.toml").exists(), b"", deployed.new_run
         if known:
             folder = stack.enter_context(RunFolder.reopen(path, experiment))
             if folder.finished is not None:
@@ -130,18 +129,18 @@ def _run_deployed(experiment: Experiment, path: Path, deployed: Deployed, observ
             check_kind(path, deployed=True)
             if deployed.lasting:
                 check_roster(path, deployed.keys)
-            front = folder.front
-        parts = deployed.parts(experiment, front)
+            front, run_ = folder.front, run_id(path)
+        parts = deployed.parts(experiment, front, run_)
         protection = protect(parts)
         evaluator = own_records(parts)
         ready = make_ready(protection, evaluator)
         if not known:
-            environment = describe_environment(parts, NOTHING) | {"run": os.urandom(16).hex()}
+            environment = describe_environment(parts, NOTHING) | {"run": run_.hex()}
             environment["keys"] = keys_digest(deployed.keys)
             inputs = parts.dataset.describe_inputs()
             front = front_numbers(experiment, parts.network)
             folder = stack.enter_context(RunFolder.create(path, experiment, environment, inputs, front))
-        engine = stack.enter_context(deployed.connect(parts, run_id(path)))
+        engine = stack.enter_context(deployed.connect(parts, run_))
         return _play(parts, ready, engine, evaluator, folder, observe, told, deployed)
 
 

@@ -6,7 +6,7 @@ from sottovoce.secagg.messages import PHASES
 from sottovoce.secagg.policy import Policy
 from sottovoce.secagg.primitives import Entropy, KeyedEntropy, verifying_key
 from sottovoce.secagg.server import RoundServer
-from sottovoce.secagg.session import Session, check_modulus, check_threshold, default_threshold
+from sottovoce.secagg.session import Session, check_modulus, check_threshold, default_threshold, run_digest
 from sottovoce.secagg.standing import StandingClient
 from sottovoce.secagg.standing_server import Registrar, StandingServer
 
@@ -25,5 +25,6 @@ __all__ = [
     "check_modulus",
     "check_threshold",
     "default_threshold",
+    "run_digest",
     "verifying_key",
 ]

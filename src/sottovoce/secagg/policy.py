@@ -15,7 +15,7 @@ from typing import Literal
 from sottovoce.core.errors import InputError, SecAggError
 from sottovoce.core.validate import in_range
 from sottovoce.core.wire import Buffer
-from sottovoce.secagg.session import Session
+from sottovoce.secagg.session import Session, run_digest
 
 __all__ = ["Policy"]
 
@@ -26,6 +26,7 @@ class Policy:
 
     `threshold` gives the threshold of a cohort of n, and `fewest` is the smallest cohort that may be announced.
     `graph_share` of a cohort may collude without a sparse graph breaking; noise is shared for `colluders` only.
+    `run` says which run of which federation it is for; before a client knows that, no session is accepted.
     A client masks in no round after `last_round` (one announced round of 2^62 would otherwise be its last: rounds only
     rise), and in no more rounds than `participations`, which is what epsilon_server counts.
     """
@@ -34,6 +35,7 @@ class Policy:
     bits: int
     length: int
     threshold: Callable[[int], int]
+    run: bytes = b""  # `run_digest`; empty: not known yet
     fewest: int = 2
     colluders: int = 0
     graph_share: Fraction = Fraction(1, 3)
@@ -50,6 +52,10 @@ class Policy:
         """Return the policy of those who were sent this set-up: with another one they refuse each other's sessions."""
         digest = hashlib.sha256(b"sottovoce set-up" + self.config_digest + setup).digest()
         return replace(self, config_digest=digest)
+
+    def in_run(self, federation: bytes, run: bytes) -> Policy:
+        """Return the policy of one run of a federation: what is signed under it is nothing under any other."""
+        return replace(self, run=run_digest(federation, run))
 
     def session(
         self,
@@ -68,6 +74,7 @@ class Policy:
                 "nothing was released"
             )
         return Session(
+            run=self.run,
             session_id=session_id,
             round=round_,
             config_digest=self.config_digest,
@@ -87,9 +94,9 @@ class Policy:
         """Return the session that a server announces, or refuse it if any of its terms is not this policy's.
 
         `keys` are the registered keys and `downlink` the hash of what this client was sent to train from; neither
-        comes from the announcement.
+        comes from the announcement, nor does the run.
         """
-        session = Session.unpack(announced, keys, downlink)
+        session = Session.unpack(announced, self.run, keys, downlink)
         self.check(session)
         return session
 

@@ -19,7 +19,16 @@ from sottovoce.core.wire import Buffer
 from sottovoce.secagg.graph import Degree, choose, ring_neighbours
 from sottovoce.secagg.primitives import KEY
 
-__all__ = ["SESSION_ID", "Extent", "Session", "check_modulus", "check_threshold", "default_threshold", "packed_size"]
+__all__ = [
+    "SESSION_ID",
+    "Extent",
+    "Session",
+    "check_modulus",
+    "check_threshold",
+    "default_threshold",
+    "packed_size",
+    "run_digest",
+]
 
 SESSION_ID: Final = 16
 DIGEST: Final = 32
@@ -28,6 +37,14 @@ LONGEST: Final = 1 << 32
 _MAGIC: Final = b"svs2"
 _LIVES: Final[tuple[Literal["round", "session"], ...]] = ("round", "session")
 _FIELDS = struct.Struct("<4s16sQ32sIIIIBBxxQI")
+
+
+def run_digest(federation: bytes, run: bytes) -> bytes:
+    """Return what stands in a session's context for one run of one federation.
+
+    `federation` is the digest of the roster that the root signed, and `run` the id under which the run was joined.
+    """
+    return hashlib.sha256(b"sottovoce run" + hashlib.sha256(federation).digest() + run).digest()
 
 
 def default_threshold(clients: int) -> int:
@@ -95,11 +112,13 @@ class Session:
     """The terms of one secure sum: who takes part, of what, and how many must stay.
 
     `keys` are the registered Ed25519 public keys, known to every party from elsewhere: a server that may choose them
-    can play every client. `downlink` is the hash of what a client was sent to train from: it is part of the context and
-    never announced, so clients that were sent different models do not sum. `largest_sum`, where given, is checked
-    against the modulus.
+    can play every client. `run` says which run of which federation this is (`run_digest`), and `downlink` is the hash
+    of what a client was sent to train from: both are part of the context and never announced, so what was signed in one
+    run is nothing in another, and clients that were sent different models do not sum. `largest_sum`, where given, is
+    checked against the modulus.
     """
 
+    run: bytes
     session_id: bytes
     round: int
     config_digest: bytes
@@ -117,6 +136,8 @@ class Session:
 
     def __post_init__(self) -> None:
         clients = tuple(sorted(self.clients))
+        if len(self.run) != DIGEST:
+            raise InputError(f"run must be a digest of {DIGEST} bytes, got {len(self.run)}; a session is of one run")
         if len(self.session_id) != SESSION_ID:
             raise InputError(f"session_id must have {SESSION_ID} bytes, got {len(self.session_id)}")
         if len(self.config_digest) != DIGEST:
@@ -165,7 +186,8 @@ class Session:
     @cached_property
     def context(self) -> bytes:
         """Return the digest of everything that the parties must agree on."""
-        digest = hashlib.sha256(b"sottovoce secagg context v2" + self.pack())
+        digest = hashlib.sha256(b"sottovoce secagg context v3" + self.pack())
+        digest.update(self.run)
         digest.update(self.downlink.ljust(DIGEST, b"\0"))
         for client in self.clients:
             digest.update(self.keys[client])
@@ -218,8 +240,8 @@ class Session:
         return fields + struct.pack(f"<{len(self.clients)}Q", *self.clients)
 
     @classmethod
-    def unpack(cls, payload: Buffer, keys: Mapping[int, bytes], downlink: bytes = b"") -> Session:
-        """Return the session that a server announces, with the keys and the downlink that this client knows.
+    def unpack(cls, payload: Buffer, run: bytes, keys: Mapping[int, bytes], downlink: bytes = b"") -> Session:
+        """Return the session that a server announces, with the run, the keys and the downlink that this client knows.
 
         It is consistent, and nothing more: `Policy.accept` says whether it is the one that was agreed on.
         """
@@ -236,6 +258,7 @@ class Session:
         try:
             session = cls(
                 **{
+                    "run": run,
                     "session_id": session_id,
                     "round": round_,
                     "config_digest": digest,

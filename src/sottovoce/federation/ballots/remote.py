@@ -47,12 +47,12 @@ def deployed_terms(plan: PrivacyPlan, keys: CountKeys, config_digest: bytes) -> 
     return terms_of(plan, keys, _NO_RUN, config_digest)
 
 
-def in_run(client: Client, run: bytes) -> Client:
-    """Return a node's client whose ballots hold for one run; another's stays as it is."""
-    terms = client.knowledge.ballot
-    if terms is None:
-        return client
-    return replace(client, knowledge=replace(client.knowledge, ballot=replace(terms, session=run)))
+def in_run(client: Client, federation: bytes, run: bytes) -> Client:
+    """Return a node's client whose ballots, and all that it signs in secure sums, hold for one run."""
+    knowledge = client.knowledge
+    policy = None if knowledge.policy is None else knowledge.policy.in_run(federation, run)
+    ballot = None if knowledge.ballot is None else replace(knowledge.ballot, session=run)
+    return replace(client, knowledge=replace(knowledge, policy=policy, ballot=ballot))
 
 
 @dataclass

@@ -12,13 +12,18 @@ import numpy as np
 import pytest
 
 from sottovoce.core.errors import InputError, RunError
+from sottovoce.experiment import engines
+from sottovoce.experiment.engine_table import EngineTable
 from sottovoce.experiment.folder import read_operator, read_rounds
-from sottovoce.experiment.parts import Parts
+from sottovoce.experiment.parts import Parts, gather
 from sottovoce.experiment.plan import plan
 from sottovoce.experiment.run import run
+from sottovoce.federation.inline import InlineEngine
 from sottovoce.federation.local import LocalEngine
+from sottovoce.federation.worker import Worker
+from sottovoce.federation.workers import Workers
 from sottovoce.testing import engine_checks
-from sottovoce.testing.twin import Hosted, Played, few, play
+from sottovoce.testing.twin import Hosted, Played, few, play, same
 
 REAL = {"secure": "real"}
 SESSION = {"secure": "real", "key_life": "session"}
@@ -31,6 +36,49 @@ def test_the_local_engine_keeps_the_contract(workers: int) -> None:
         return LocalEngine(parts.blueprint(), parts.arrays(), workers)
 
     engine_checks(start)
+
+
+def test_the_engine_in_this_process_keeps_the_contract() -> None:
+    engine_checks(lambda parts: InlineEngine(parts.blueprint(), parts.arrays()))
+
+
+@pytest.mark.parametrize("aggregation", [{}, REAL, SESSION])
+@pytest.mark.parametrize("scheme", ["fl-std", "fl-cs", "sign-sgd"])
+def test_a_run_in_this_process_has_the_bits_of_workers(scheme: str, aggregation: dict[str, Any]) -> None:
+    experiment = few(scheme, aggregation=aggregation if scheme != "sign-sgd" else {})
+    inline = play(experiment, rounds=2, engine=lambda parts: InlineEngine(parts.blueprint(), parts.arrays()))
+    workers = play(experiment, rounds=2, engine=lambda parts: LocalEngine(parts.blueprint(), parts.arrays(), 2))
+    assert same(inline, workers) and inline.story == workers.story
+
+
+def test_one_worker_is_this_process_and_a_long_run_has_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "cores", lambda: 2)
+    parts = gather(few())
+
+    def kind(workers: int, seconds: float) -> type[Workers]:
+        with engines.start_workers(EngineTable(workers=workers), parts.blueprint(), parts.arrays(), seconds) as started:
+            return type(started)
+
+    assert kind(1, 1e6) is kind(0, 0.1) is InlineEngine
+    assert kind(0, 1e6) is kind(2, 0.1) is LocalEngine
+
+
+def test_an_error_in_this_process_keeps_its_traceback_and_torch_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    parts = gather(few())
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("where a breakpoint would stand")
+
+    with InlineEngine(parts.blueprint(), parts.arrays()) as engine:
+        assert torch.get_num_threads() == 1
+        monkeypatch.setattr(Worker, "scores", fail)
+        with pytest.raises(ZeroDivisionError, match="breakpoint"):
+            engine.scores(parts.start, "test")
+        with pytest.raises(ValueError, match="read-only"):
+            engine._worker._arrays["x_train"][0] = 0
+    assert torch.get_num_threads() == before
 
 
 def test_a_host_in_this_process_keeps_the_contract() -> None:
@@ -56,8 +104,9 @@ def test_aborted_rounds_are_told_and_charged_only_if_they_reached_the_unmask_req
     assert _charged(tmp_path / "run") == [2, 3]
     first, second, third = read_rounds(tmp_path / "run")
     assert [record.get("aborted") for record in (first, second, third)] == [True, True, None]
-    assert (first["epsilon"], summary["aborted_rounds"]) == (0.0, 2)
-    assert summary["epsilon"] == third["epsilon"] > second["epsilon"] > 0
+    assert (first["epsilon_spent"], summary["aborted_rounds"]) == (0.0, 2)
+    assert summary["epsilon_spent"] == third["epsilon_spent"] > second["epsilon_spent"] > 0
+    assert summary["epsilon"] == third["epsilon"] == first["epsilon"] >= third["epsilon_spent"]
 
 
 @pytest.mark.parametrize("aggregation", [REAL, SESSION], ids=["round", "session"])

@@ -34,7 +34,8 @@ class EngineTable(Table):
     workers: int = Field(
         0,
         ge=0,
-        description="Processes that train clients at the same time. 0: one for each core, of this machine or of the "
+        description="Processes that train clients at the same time. 1: this process itself, so that breakpoints and "
+        "profilers see everything. 0: this process for short runs, else one for each core, of this machine or of the "
         "Ray cluster.",
     )
     address: str = Field(

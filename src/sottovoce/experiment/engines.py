@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sottovoce.core.errors import InputError
 from sottovoce.experiment.engine_table import EngineTable
-from sottovoce.federation.local import LocalEngine
+from sottovoce.federation.inline import InlineEngine
+from sottovoce.federation.local import LocalEngine, cores
 from sottovoce.federation.shared import Arrays
 from sottovoce.federation.worker import Blueprint
 from sottovoce.federation.workers import Workers
@@ -18,12 +20,20 @@ if TYPE_CHECKING:
 
 __all__ = ["cluster", "start_workers"]
 
+_WORTH_PROCESSES: Final = 3.0
+"""Seconds on one core above which a run is divided among processes: starting one takes about half a second."""
+
 
 @contextmanager
-def start_workers(table: EngineTable, blueprint: Blueprint, arrays: Arrays) -> Iterator[Workers]:
-    """Start the workers that hold clients and data, and stop them; also a federation is simulated on this machine."""
+def start_workers(
+    table: EngineTable, blueprint: Blueprint, arrays: Arrays, seconds: float = math.inf
+) -> Iterator[Workers]:
+    """Start the workers that hold clients and data, and stop them; also a federation is simulated on this machine.
+
+    `seconds` is about what the whole run takes on one core: a short one is played in this process.
+    """
     if table.name != "ray":
-        with LocalEngine(blueprint, arrays, table.workers or None) as local:
+        with _local(table.workers, blueprint, arrays, seconds) as local:
             yield local
         return
     with cluster(table) as session:
@@ -31,6 +41,12 @@ def start_workers(table: EngineTable, blueprint: Blueprint, arrays: Arrays) -> I
 
         with RayEngine(session, blueprint, arrays, table.workers or None) as engine:
             yield engine
+
+
+def _local(workers: int, blueprint: Blueprint, arrays: Arrays, seconds: float) -> Workers:
+    """Return the engine for some workers on this machine; 0 leaves the choice to what the run costs."""
+    alone = workers == 1 or (workers == 0 and (cores() == 1 or seconds < _WORTH_PROCESSES))
+    return InlineEngine(blueprint, arrays) if alone else LocalEngine(blueprint, arrays, workers or None)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -38,6 +39,7 @@ from sottovoce.federation.round import Account, Server
 from sottovoce.federation.secure import Registry, Secure, Standing
 from sottovoce.federation.topology import Serverless, Servers
 from sottovoce.federation.vote import Election, Vote, hold_vote
+from sottovoce.models import training_seconds
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.schemes import Scheme, State
 from sottovoce.secagg import Policy
@@ -59,6 +61,8 @@ __all__ = [
 
 
 Opened = Callable[[int, State], None]
+
+_SECONDS_A_PEER: Final = 3e-4  # of a client's keys, shares and masks for each other client of a secure sum
 
 
 @dataclass(frozen=True)
@@ -100,11 +104,19 @@ class Ready:
 def start_engine(parts: Parts, only: Collection[str] | None = None) -> Iterator[tuple[Engine, Evaluator]]:
     """Start the engine that the experiment names, and give with it what computes on the data, or on some splits."""
     experiment = parts.experiment
-    with start_workers(experiment.engine, parts.blueprint(), parts.arrays(only)) as workers:
+    with start_workers(experiment.engine, parts.blueprint(), parts.arrays(only), _seconds(parts)) as workers:
         engine: Engine = Leaving(workers, experiment.make_dropout(), parts.seeds.world)
         if parts.threat is not None:
             engine = Malicious(engine, parts.threat.choice, parts.seeds.world)
         yield engine, workers
+
+
+def _seconds(parts: Parts) -> float:
+    """Return about how long one core computes for a run; it decides about processes and about nothing else."""
+    each = training_seconds(parts.network, parts.training(), parts.mean_size)
+    if parts.experiment.secure == "real":
+        each += parts.cohort.expected * _SECONDS_A_PEER
+    return parts.experiment.experiment.rounds * parts.cohort.expected * each
 
 
 def own_records(parts: Parts) -> OwnRecords:

@@ -6,7 +6,7 @@ from sottovoce.models.base import Model
 from sottovoce.models.build import make_model
 from sottovoce.models.choose import choose_trainer, make_trainer
 from sottovoce.models.features import all_features, keeping_features
-from sottovoce.models.flops import training_gflop, training_memory_mb
+from sottovoce.models.flops import training_gflop, training_memory_mb, training_seconds
 from sottovoce.models.fronts import Front, make_front
 from sottovoce.models.metrics import answered, evaluate, guessed
 from sottovoce.models.network import Network
@@ -34,4 +34,5 @@ __all__ = [
     "network",
     "training_gflop",
     "training_memory_mb",
+    "training_seconds",
 ]

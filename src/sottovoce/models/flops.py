@@ -16,9 +16,12 @@ from sottovoce.models.module import TorchNetwork
 from sottovoce.models.network import Conv1d, Conv2d, Embedding, Layer, Linear, Lstm, Network, Shape
 from sottovoce.models.trainer import LocalTraining
 
-__all__ = ["training_gflop", "training_memory_mb"]
+__all__ = ["training_gflop", "training_memory_mb", "training_seconds"]
 
 _FLOAT = 4  # bytes
+_GFLOP_A_SECOND = 30.0  # of our kernels on one core of a usual processor
+_PER_UPDATE = 1e-4  # seconds beside the products: batches, clipping, coding
+_PER_TORCH_STEP = 4e-4  # seconds that a step of torch takes however small it is
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,13 @@ def training_gflop(model: Model, training: LocalTraining, records: float) -> flo
     """
     batch = records if training.batch_size is None else min(training.batch_size, records)
     return _counted(model).flop * batch * training.local_steps * 1e-9
+
+
+def training_seconds(model: Model, training: LocalTraining, records: float) -> float:
+    """Return about how long one core needs for one client's local training: a guess that costs nothing to make."""
+    if isinstance(model.trained, TorchNetwork):  # its products are counted by torch, which need not be loaded for this
+        return _PER_UPDATE + training.local_steps * _PER_TORCH_STEP
+    return _PER_UPDATE + training_gflop(model, training, records) / _GFLOP_A_SECOND
 
 
 def training_memory_mb(model: Model) -> float:

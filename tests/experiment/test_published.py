@@ -233,8 +233,8 @@ def test_patience_looks_at_the_metric_that_selects() -> None:
         {"held_out_accuracy": 0.7, "held_out_balanced_accuracy": None},
     ]
 
-    assert not no_patience_left(rounds, 1, "balanced_accuracy")
-    assert no_patience_left(rounds, 1, "accuracy")
+    assert not no_patience_left(rounds, 1, "held_out_balanced_accuracy")
+    assert no_patience_left(rounds, 1, "held_out_accuracy")
 
 
 def test_a_best_model_that_is_gone_is_said(tmp_path: Path) -> None:

@@ -216,7 +216,8 @@ def test_a_private_file_is_tuned_at_its_own_epsilon_and_noise(own: Path) -> None
 
     (cell,) = [read_summary(path) for path in (own / "runs").glob("*-seed-*")]
     x, y = load("digits").x_train[:400], load("digits").y_train[:400]
-    np.savez(own / "mine.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    test = load("digits").x_test[:50], load("digits").y_test[:50]
+    np.savez(own / "mine.npz", x_train=x, y_train=y, x_test=test[0], y_test=test[1])
     real = run(parse({**told, "privacy": {**private, "clip_norm": 0.5}, "tune": {}}), own / "real")
     assert cell is not None
     for key in ("epsilon", "epsilon_server", "noise_multiplier", "clients", "expected_cohort", "message_length"):

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from sottovoce.core.provenance import Public
 from sottovoce.data import Dataset, Property
 from sottovoce.experiment.config import Experiment, parse
 from sottovoce.experiment.given import Given
@@ -19,7 +20,8 @@ def people(records: int = 600, shift: float = 2.0) -> Given:
     tall = (np.arange(records) % 3 == 0).astype(np.uint8)
     x[:, 6:] += shift * tall[:, None]
     known = {"tall": Property(tall, np.zeros(30, np.uint8))}
-    return Given(Dataset("people", x, y, x[:30].copy(), y[:30].copy(), classes=2, properties=known))
+    nobody = Public("drawn from a seed")
+    return Given(Dataset("people", x, y, x[:30].copy(), y[:30].copy(), classes=2, test_from=nobody, properties=known))
 
 
 def images(records: int = 64) -> Given:

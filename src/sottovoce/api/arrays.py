@@ -11,7 +11,17 @@ from numpy.typing import NDArray
 
 from sottovoce.core.errors import DataError
 
-__all__ = ["Labels", "Pair", "fifth", "inputs", "is_torch_dataset", "number_labels", "pair", "prepare"]
+__all__ = [
+    "Labels",
+    "Pair",
+    "fifth",
+    "fifth_of_owners",
+    "inputs",
+    "is_torch_dataset",
+    "number_labels",
+    "pair",
+    "prepare",
+]
 
 Labels = tuple[Any, ...]  # the classes as the user names them, in the order of their numbers
 
@@ -124,6 +134,15 @@ def fifth(y: NDArray[np.int64], rng: Generator, owners: NDArray[np.int64] | None
     if not test.any():
         raise DataError("every client has one record, so none can be set aside for tests; give test=(x_test, y_test)")
     return test
+
+
+def fifth_of_owners(owners: NDArray[np.int64], rng: Generator) -> NDArray[np.bool_]:
+    """Mark all records of a fifth of the owners for tests."""
+    people = np.unique(owners)
+    if len(people) < 3:
+        raise DataError(f"{len(people)} owners are too few to set a fifth aside for tests; give test=(x_test, y_test)")
+    chosen = rng.choice(people, round(len(people) / 5), replace=False, shuffle=False)
+    return np.isin(owners, chosen)
 
 
 def _read_torch(data: Any, where: str) -> Pair:

@@ -10,10 +10,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.api.arrays import Labels, Pair, fifth, inputs, is_torch_dataset, number_labels, pair, prepare
+from sottovoce.api.arrays import (
+    Labels,
+    Pair,
+    fifth,
+    fifth_of_owners,
+    inputs,
+    is_torch_dataset,
+    number_labels,
+    pair,
+    prepare,
+)
 from sottovoce.core.errors import DataError, InputError
+from sottovoce.core.provenance import Owned, Provenance
 from sottovoce.core.streams import Purpose, Seeds
-from sottovoce.data import Dataset, Shards, TableKeys, as_table, load, table_dataset
+from sottovoce.data import Aside, Dataset, Shards, TableKeys, as_table, is_file, load, table_dataset
+from sottovoce.data.dataset import NO_TEST
 
 __all__ = ["Columns", "Loaded", "Reader", "read"]
 
@@ -56,17 +68,34 @@ class Loaded:
     partition: Shards | None = None
     taken: bool = False  # the names of the classes were taken from the clients' labels
 
+    @property
+    def untested(self) -> bool:
+        """Tell whether there are no test records."""
+        return self.dataset.test_data == NO_TEST
 
-def read(data: Any, reader: Reader, *, test: Any, columns: Columns, seed: int, folder: str | None = None) -> Loaded:
-    """Read any kind of data, and check it; `folder` is where a name or a file is looked for."""
+
+def read(
+    data: Any,
+    reader: Reader,
+    *,
+    test: Any,
+    columns: Columns,
+    seed: int,
+    folder: str | None = None,
+    aside: Aside = "fifth",
+) -> Loaded:
+    """Read any kind of data, and check it; `folder` is where a name or a file is looked for.
+
+    `aside` is what is cut for tests where no test records are given.
+    """
     if isinstance(data, str | Path):
-        return _named(str(data), test, columns, folder)
+        return _named(str(data), test, columns, folder, aside)
     if isinstance(data, Dataset):
         columns.refuse("a Dataset")
         _no_test(test, "a Dataset")
         return Loaded(data, {"source": data.name}, _names(data))
     if hasattr(data, "iloc") or isinstance(data, Mapping):
-        return _frame(data, test, columns)
+        return _frame(data, test, columns, aside)
     columns.refuse("arrays", "id", "classes")
     if isinstance(data, tuple) and len(data) == 4:
         _no_test(test, "(x, y, x_test, y_test)")
@@ -76,37 +105,47 @@ def read(data: Any, reader: Reader, *, test: Any, columns: Columns, seed: int, f
             raise InputError(
                 "id= is not for a list with one data set for each client, whose owners are known; remove it"
             )
-        return _clients(data, reader, test, columns, seed)
+        return _clients(data, reader, test, columns, seed, aside)
     if isinstance(data, tuple) or is_torch_dataset(data):
         kind = "arrays" if isinstance(data, tuple) else "torch-dataset"
-        return _arrays([pair(data, "data")], kind, reader, test, columns, seed, is_torch_dataset(data))
+        return _arrays([pair(data, "data")], kind, reader, test, columns, seed, is_torch_dataset(data), aside)
     raise DataError(
         "data must be a name, (x, y) or (x, y, x_test, y_test) arrays, a pandas frame, a torch Dataset, or a list with "
         f"one (x, y) pair or Dataset for each client, got {type(data).__name__}"
     )
 
 
-def _named(source: str, test: Any, columns: Columns, folder: str | None) -> Loaded:
+def _named(source: str, test: Any, columns: Columns, folder: str | None, aside: Aside) -> Loaded:
     columns.refuse(repr(source), "label", "id", "split", "schema")
-    _no_test(test, repr(source))
+    if not is_file(source) or not isinstance(test, str | Path):
+        _no_test(test, f"{source!r}; of a file name another in test=")
     words = {name: getattr(columns, name) for name in ("label", "id", "split", "schema")}
     keys: dict[str, Any] = {}
     for name, word in words.items():
         if word is not None and not isinstance(word, str | Path):
             raise InputError(f"{name}= must be a text for the file {source!r}, got {type(word).__name__}")
         keys |= {} if word is None else {name: str(word)}
-    dataset = load(source, folder, table=TableKeys(**keys))
-    return Loaded(dataset, {"source": source, **keys}, _names(dataset), given=False)
+    dataset = load(source, folder, table=TableKeys(**keys, aside="nothing" if test is not None else aside))
+    named = {} if test is None else {"test": str(test)}
+    if test is not None:
+        dataset = replace(dataset, test_data=str(test))
+    return Loaded(dataset, {"source": source, **keys, **named}, _names(dataset), given=False)
 
 
-def _frame(frame: Any, test: Any, columns: Columns) -> Loaded:
+def _frame(frame: Any, test: Any, columns: Columns, aside: Aside) -> Loaded:
     """Read a frame, or a dict of columns; its preprocessing and its test records are those of a CSV file."""
     columns.refuse("a frame", "label", "id", "split", "schema")
     _no_test(test, "a frame: name a column with split=")
     if columns.label is None:
         raise InputError('a frame needs the name of its label column: label="..."')
     dataset = table_dataset(
-        frame, label=columns.label, id=columns.id, split=columns.split, schema=columns.schema, name="frame"
+        frame,
+        label=columns.label,
+        id=columns.id,
+        split=columns.split,
+        schema=columns.schema,
+        name="frame",
+        aside=aside,
     )
     # A table is read as text; predictions are told as the user's frame has them.
     values = list(dict.fromkeys(frame[columns.label]))
@@ -116,11 +155,12 @@ def _frame(frame: Any, test: Any, columns: Columns) -> Loaded:
         for text, value in zip(texts, values, strict=True)
     }
     labels = tuple(given.get(name, name) for name in dataset.class_names or ())
-    how = "" if dataset.preprocessing is None else str(dataset.preprocessing["split"])
-    return Loaded(replace(dataset, test_data=how), {"source": "frame"}, labels)
+    return Loaded(dataset, {"source": "frame"}, labels)
 
 
-def _clients(parts: list[Any], reader: Reader, test: Any, columns: Columns, seed: int) -> Loaded:
+def _clients(parts: list[Any], reader: Reader, test: Any, columns: Columns, seed: int, aside: Aside) -> Loaded:
+    if aside == "owners" and test is None:
+        raise InputError("test_public=True with a list of clients: give the clients that are public in test= instead")
     pairs = []
     for number, part in enumerate(parts):
         pairs.append(pair(part, f"client {number}"))
@@ -132,11 +172,18 @@ def _clients(parts: list[Any], reader: Reader, test: Any, columns: Columns, seed
             )
     if not pairs:
         raise DataError("data is an empty list; give one (x, y) pair or Dataset for each client")
-    return _arrays(pairs, "clients", reader, test, columns, seed, is_torch_dataset(parts[0]))
+    return _arrays(pairs, "clients", reader, test, columns, seed, is_torch_dataset(parts[0]), aside)
 
 
 def _arrays(
-    parts: list[Pair], source: str, reader: Reader, test: Any, columns: Columns, seed: int, channels_first: bool
+    parts: list[Pair],
+    source: str,
+    reader: Reader,
+    test: Any,
+    columns: Columns,
+    seed: int,
+    channels_first: bool,
+    aside: Aside,
 ) -> Loaded:
     """Join the parts, number the labels, and set test records aside if there are none."""
     listed = source == "clients"
@@ -149,18 +196,26 @@ def _arrays(
         raise DataError(f"test has records of shape {held.x.shape[1:]}, the data of {whole.x.shape[1:]}")
     numbers, classes = number_labels([whole.y] if held is None else [whole.y, held.y], columns.classes)
     x, scale = inputs(whole.x, "data")
-    if held is None:
-        chosen = fifth(numbers[0], Seeds(seed).world.get(Purpose.SPLIT, _SPLIT), owners if listed else None)
+    whose: Provenance | None = Owned()
+    if held is None and aside == "nothing":
+        y, x_test, y_test, how = numbers[0], x[:1], numbers[0][:1], ""  # `untested` takes them away again
+    elif held is None:
+        rng = Seeds(seed).world.get(Purpose.SPLIT, _SPLIT)
+        if aside == "owners" and owners is not None:
+            chosen, how = fifth_of_owners(owners, rng), f"a fifth of the owners, set aside at random with seed {seed}"
+        else:
+            chosen = fifth(numbers[0], rng, owners if listed else None)
+            count = int(np.count_nonzero(chosen))
+            how = f"a fifth of the records ({count}), classes in proportion, set aside at random with seed {seed}"
         x_test, y_test, x, y = x[chosen], numbers[0][chosen], x[~chosen], numbers[0][~chosen]
         owners = None if owners is None else owners[~chosen]
-        how = f"a fifth of the records ({len(y_test)}), classes in proportion, set aside at random with seed {seed}"
     else:
         (x_test, test_scale), (y, y_test) = inputs(held.x, "test"), numbers
         if test_scale != scale:
             raise DataError(
                 f"the data is {whole.x.dtype} and test {held.x.dtype}; give both as images or both as numbers"
             )
-        how = f"given ({len(y_test)} records)"
+        how, whose = f"given ({len(y_test)} records)", None
     x, x_test = (
         prepare(part, tokens=reader.tokens, channels_first=channels_first, named=reader.named) for part in (x, x_test)
     )
@@ -177,7 +232,10 @@ def _arrays(
         if isinstance(classes[0], int) and not isinstance(classes[0], bool)
         else tuple(map(str, classes)),
         test_data=how,
+        test_from=whose,
     )
+    if held is None and aside == "nothing":
+        dataset = dataset.untested()
     taken = columns.classes is None and isinstance(classes[0], str)
     if not listed:
         return Loaded(dataset, {"source": source}, classes, taken=taken)

@@ -6,14 +6,17 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from sottovoce.data import OVER
 from sottovoce.experiment import tables
 from sottovoce.experiment.config import Experiment, parse
+from sottovoce.federation.evaluation import NORM, evaluations
 from sottovoce.privacy.accounting.calculator import calculate
 from sottovoce.schemes import Scheme
 
-__all__ = ["Privacy", "filled"]
+__all__ = ["Privacy", "filled", "measure"]
 
-_VOTE_SHARE: Final = 0.25  # of epsilon, at most, for the vote before round 1
+_VOTE_SHARE: Final = 0.25  # of epsilon, at most, for the vote before round 1, and for measurements by clients
+_BLURRED: Final = 0.1  # standard deviation of an accuracy above which nobody measures
 _VOTE_NOISE: Final = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0)
 
 
@@ -61,6 +64,32 @@ def filled(
     return table
 
 
+def measure(asked: dict[str, Any], privacy: tables.PrivacyTable, experiment: Experiment, *, ballots: bool) -> None:
+    """Fill in who measures the model of a private run without test records: its clients, or nobody.
+
+    Each client keeps a fifth of its records out, and all measure once, after the last round. The noise is the least of
+    a short list at which that costs at most a quarter of epsilon. Nobody measures where the noise would hide the
+    accuracy, or where clients cannot.
+
+    Guarantee: what is chosen depends on the keys alone, not on anybody's records.
+    """
+    if experiment.threat is not None:
+        return  # the success of an attack is measured on test records: the run will ask for some
+    general = asked.setdefault("experiment", {})
+    general["evaluation"] = "none"
+    if ballots or experiment.aggregation.defence != "none" or experiment.client.balanced == OVER:
+        return
+    every = general.get("evaluate_every", experiment.experiment.rounds)
+    times = evaluations(experiment.experiment.rounds, every)
+    noise = _least_noise(privacy, experiment, times)
+    cohort = float(experiment.cohort.sample_rate) * experiment.data.clients
+    if privacy.evaluation_noise_multiplier is None and (noise is None or noise * NORM / (2 * cohort) > _BLURRED):
+        return
+    general |= {"evaluation": "federated", "evaluate_every": every}
+    asked["client"] = {"held_out": 0.2, **asked.get("client", {})}
+    asked["privacy"].setdefault("evaluation_noise_multiplier", noise)
+
+
 def _round_noise(privacy: tables.PrivacyTable, experiment: Experiment) -> float:
     """Return about the noise multiplier that the rounds will have."""
     if privacy.epsilon is None or privacy.noise_multiplier is not None:
@@ -71,12 +100,15 @@ def _round_noise(privacy: tables.PrivacyTable, experiment: Experiment) -> float:
 
 def _vote_noise(privacy: tables.PrivacyTable, experiment: Experiment) -> float:
     """Return the least noise of a short list at which one round costs no more than a quarter of epsilon."""
-    if privacy.epsilon is None:
-        return _VOTE_NOISE[-1]  # the plan will say what is missing
-    for noise in _VOTE_NOISE:
-        if _cost(privacy, experiment, 1, noise_multiplier=noise)["epsilon"] <= _VOTE_SHARE * privacy.epsilon:
+    return _least_noise(privacy, experiment, 1) or _VOTE_NOISE[-1]  # the plan will say what is missing
+
+
+def _least_noise(privacy: tables.PrivacyTable, experiment: Experiment, times: int) -> float | None:
+    """Return the least noise of the list at which so many releases cost at most a quarter of epsilon; None: no one."""
+    for noise in _VOTE_NOISE if privacy.epsilon is not None else ():
+        if _cost(privacy, experiment, times, noise_multiplier=noise)["epsilon"] <= _VOTE_SHARE * (privacy.epsilon or 0):
             return noise
-    return _VOTE_NOISE[-1]
+    return None
 
 
 def _cost(privacy: tables.PrivacyTable, experiment: Experiment, rounds: int, **known: float) -> dict[str, Any]:

@@ -15,10 +15,11 @@ from sottovoce.api import data as data_reader
 from sottovoce.api import model as model_reader
 from sottovoce.api import scheme as scheme_reader
 from sottovoce.api.callbacks import adapted
-from sottovoce.api.privacy import Privacy, filled
+from sottovoce.api.privacy import Privacy, filled, measure
 from sottovoce.api.result import Result
 from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.core.validate import nearest
+from sottovoce.data import Aside
 from sottovoce.experiment import tables
 from sottovoce.experiment.ballot_rules import BALLOTS
 from sottovoce.experiment.config import Experiment, parse
@@ -81,6 +82,7 @@ def simulate(
     data        a name or a file ("digits", "patients.csv"), arrays (x, y) or (x, y, x_test, y_test), a pandas frame
                 with `label="column"`, a torch Dataset, or a list with an (x, y) pair or a Dataset for each client.
                 Without test records (`test=(x_test, y_test)`) a fifth is set aside; `test_data` in the summary says so.
+                A private run cuts no test records from its clients: they measure the model themselves, with noise.
     model       a name ("mlp", "cnn", "logistic"), a `Network`, or any torch module without BatchNorm
     scheme      a name, a name and its keys (`("fl-top", {"ratio": 0.01})`), or a scheme object, also of your own class
     privacy     `sv.Privacy(epsilon=1)` with the keys of `[privacy]`; without it the run is not private
@@ -122,7 +124,11 @@ def simulate(
     place = asked.get("data", {}).get("folder")
     model_keys = asked.get("model", {})
     reader = model_reader.reader_of(model, model_keys.get("front", "none"))
-    loaded = data_reader.read(data, reader, test=test, columns=columns, seed=seed, folder=place)
+    private = None
+    if privacy is not None:
+        private = privacy if isinstance(privacy, tables.PrivacyTable) else Privacy(**privacy)
+    aside = _aside(private, asked.get("data", {}))
+    loaded = data_reader.read(data, reader, test=test, columns=columns, seed=seed, folder=place, aside=aside)
     records, network = loaded.dataset, None
     if model_keys.get("front", "none") == "none":  # else the run makes it, and its folder keeps what it takes
         own_keys = {key: value for key, value in model_keys.items() if key not in ("front", "projection")}
@@ -134,15 +140,17 @@ def simulate(
     for name, table in (("server", server), ("threat", threat)):
         if table is not None:
             asked[name] = {key: _plain(value) for key, value in table.items()}
-    if privacy is not None:
-        private = privacy if isinstance(privacy, tables.PrivacyTable) else Privacy(**privacy)
+    if private is not None:
         _check_classes(loaded, private)
         # Checked without privacy first, and so without ballots: what is filled in depends on the other tables.
         others = {**asked, "aggregation": dict(asked.get("aggregation", {}))}
         ballots = others["aggregation"].get("secure") in BALLOTS
         for key in ("secure", "ballot", "helper") if ballots else ():
             others["aggregation"].pop(key, None)
-        asked["privacy"] = filled(private, chosen, parse(others, where="simulate"), ballots=ballots)
+        experiment = parse(others, where="simulate")
+        asked["privacy"] = filled(private, chosen, experiment, ballots=ballots)
+        if loaded.untested and "evaluation" not in asked.get("experiment", {}):
+            measure(asked, private, experiment, ballots=ballots)
     experiment = parse(asked, where="simulate")
     given = Given(
         dataset=records if loaded.given else None,
@@ -159,6 +167,13 @@ def simulate(
             shutil.rmtree(own, ignore_errors=True)
         raise
     return Result(folder, network=network, classes=loaded.classes, own=own)
+
+
+def _aside(private: tables.PrivacyTable | None, asked: Mapping[str, Any]) -> Aside:
+    """Return what is cut for tests from records without any: of a private run nothing, unless a key says otherwise."""
+    if asked.get("test_public"):
+        return "owners"
+    return "fifth" if private is None or private.unsafe_test else "nothing"
 
 
 def _by_table(keys: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

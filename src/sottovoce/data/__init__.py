@@ -24,7 +24,7 @@ from sottovoce.data.partition import (
 from sottovoce.data.preprocessing import Preprocessing
 from sottovoce.data.schema import Schema, read_schema
 from sottovoce.data.sources import Description, describe, fetch, is_file, load, locate, names, origin
-from sottovoce.data.table import TableKeys, as_table, read_like, table_dataset
+from sottovoce.data.table import Aside, TableKeys, as_table, read_like, table_dataset
 from sottovoce.data.withheld import With, Without
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "OVER",
     "UNKNOWN",
     "WEIGHTED",
+    "Aside",
     "Dataset",
     "Description",
     "Origin",

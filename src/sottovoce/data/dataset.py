@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
@@ -11,14 +12,17 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import DataError
+from sottovoce.core.provenance import Owned, Provenance, Public
 from sottovoce.core.validate import in_range
 
-__all__ = ["HAS", "HAS_NOT", "UNKNOWN", "Dataset", "Property"]
+__all__ = ["HAS", "HAS_NOT", "NO_TEST", "UNKNOWN", "Dataset", "Property"]
 
 # What is known of a property of a record.
 HAS_NOT: Final = 0
 HAS: Final = 1
 UNKNOWN: Final = 2
+
+NO_TEST: Final = "none"  # test_data of a data set without test records
 
 
 class Property(NamedTuple):
@@ -37,6 +41,7 @@ class Dataset:
     owner of each train record where there is one. `class_names` are the classes in the user's words, and
     `preprocessing` says how a table became features (plain JSON, see `preprocessing.Preprocessing`). `properties` are
     facts about the records beside the task, by name, for whoever studies what a model gives away about them.
+    `test_from` says whose the test records are; None: they were given beside the train records (`tested_on`).
     """
 
     name: str
@@ -50,6 +55,7 @@ class Dataset:
     class_names: tuple[str, ...] | None = None
     preprocessing: dict[str, Any] | None = None
     test_data: str | None = None  # how the test records were chosen, in words; None: they came with the data
+    test_from: Provenance | None = None
     properties: Mapping[str, Property] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -81,6 +87,29 @@ class Dataset:
     def records(self) -> int:
         """Count the train records."""
         return len(self.y_train)
+
+    def tested_on(self) -> Provenance:
+        """Say whose the test records are; records that were given beside the train records are compared with them.
+
+        Guarantee: test records of which one equals a train record, label included, are the clients'.
+        """
+        if self.test_from is not None:
+            return self.test_from
+        train = _rows(self.x_train, self.y_train)
+        if any(row in train for row in _rows(self.x_test, self.y_test)):
+            return Owned("clients: a test record equals one of theirs")
+        return Public("given beside the clients' records")
+
+    def untested(self) -> Dataset:
+        """Return the data set with one zero a class in place of test records: there are none to measure on."""
+        return replace(
+            self,
+            x_test=np.broadcast_to(np.zeros((), self.x_train.dtype), (self.classes, *self.shape)),
+            y_test=np.arange(self.classes, dtype=self.y_train.dtype),
+            test_data=NO_TEST,
+            test_from=Owned(),
+            properties={},
+        )
 
     def describe_inputs(self) -> dict[str, Any]:
         """Say in plain JSON what a model of this data reads, enough to give it new records."""
@@ -118,6 +147,12 @@ class Dataset:
             ids=None if self.ids is None else self.ids[chosen],
             properties={name: known._replace(train=known.train[chosen]) for name, known in self.properties.items()},
         )
+
+
+def _rows(x: NDArray[Any], y: NDArray[Any]) -> set[bytes]:
+    """Return a hash of every record with its label, each once."""
+    pairs = zip(x, y.astype(np.int64), strict=True)
+    return {hashlib.blake2b(record.tobytes() + label.tobytes(), digest_size=16).digest() for record, label in pairs}
 
 
 def _check_part(where: str, x: NDArray[Any], y: NDArray[Any], classes: int) -> None:

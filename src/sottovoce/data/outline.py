@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from sottovoce.core.provenance import Public
 from sottovoce.data.dataset import Dataset
 from sottovoce.data.sources import describe
 
@@ -46,4 +47,5 @@ def outline(name: str, folder: Path | str | None = None) -> Dataset | None:
         labels(known.test),
         classes=known.classes,
         input_scale=_SCALES.get(name, 1 / 255),
+        test_from=Public(f"the test records of {name}"),
     )

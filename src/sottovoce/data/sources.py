@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from sottovoce.core.errors import DataError
+from sottovoce.core.provenance import Public
 from sottovoce.core.validate import nearest
 from sottovoce.data.cache import cache_folder, unpacked
 from sottovoce.data.catalogue import SOURCES, Form, Source
@@ -78,9 +80,9 @@ def load(
     if table is not None and table.given:
         raise DataError(f"[data] {table.given[0]} is for a table, such as a .csv file, and {name!r} is none; remove it")
     if name == "digits":
-        return read_digits()
+        return _published(read_digits())
     if name == LEAVES:
-        return leaves()
+        return _published(leaves())
     if is_file(name):
         return read_own(Path(folder or "") / Path(name).expanduser())
     source = _source(name)
@@ -90,7 +92,12 @@ def load(
         found = _find(source, folder)
     if found is None:
         raise DataError(_missing(source, folder))
-    return unpacked(name, found.files, lambda: found.form.read(found.path))
+    return _published(unpacked(name, found.files, lambda: found.form.read(found.path)))
+
+
+def _published(dataset: Dataset) -> Dataset:
+    """Return a known data set; its own test records are public: published with it, and no client gets one."""
+    return replace(dataset, test_from=Public(f"the test records of {dataset.name}"))
 
 
 def locate(name: str, folder: Path | str | None = None) -> Path | None:

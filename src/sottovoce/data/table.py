@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import DataError
+from sottovoce.core.provenance import Owned, Provenance
 from sottovoce.data.csv_file import Table, read_csv
 from sottovoce.data.dataset import Dataset
 from sottovoce.data.features import held_out
@@ -26,6 +27,10 @@ __all__ = ["TableKeys", "as_table", "read_like", "read_own_table", "table_datase
 FEW_OWNERS: Final = 25  # below, a fifth of the owners would be a poor test set: records are set aside instead
 
 
+Aside = Literal["fifth", "owners", "nothing"]
+"""What is set aside for tests where no column says it: a fifth of the records, of the owners if known, or nothing."""
+
+
 @dataclass(frozen=True)
 class TableKeys:
     """The keys of `[data]` that say how to read a table; columns by name, `schema` a file."""
@@ -34,6 +39,7 @@ class TableKeys:
     id: str | None = None
     split: str | None = None
     schema: str | None = None
+    aside: Aside = "fifth"
 
     @property
     def given(self) -> list[str]:
@@ -46,7 +52,7 @@ def read_own_table(path: Path, keys: TableKeys, folder: Path | str | None = None
     if keys.label is None:
         raise DataError(f"{path} is a table: name the column with the classes in [data] label")
     schema = None if keys.schema is None else read_schema(Path(folder or "") / Path(keys.schema).expanduser())
-    return _dataset(read_csv(path), keys.label, keys.id, keys.split, schema or Schema())
+    return _dataset(read_csv(path), keys.label, keys.id, keys.split, schema or Schema(), keys.aside)
 
 
 def read_like(dataset: Dataset, name: str, folder: Path | str | None = None) -> Dataset:
@@ -68,6 +74,7 @@ def table_dataset(
     split: str | None = None,
     schema: Schema | Mapping[str, Any] | Path | str | None = None,
     name: str = "table",
+    aside: Aside = "fifth",
 ) -> Dataset:
     """Make a data set of columns of equal length (a dict, or a frame): words, numbers, booleans; None and NaN missing.
 
@@ -83,7 +90,7 @@ def table_dataset(
         schema = read_schema(Path(schema))
     elif schema is not None and not isinstance(schema, Schema):
         schema = read_schema(schema)
-    return _dataset(as_table(columns, name), label, id, split, schema or Schema())
+    return _dataset(as_table(columns, name), label, id, split, schema or Schema(), aside)
 
 
 def as_table(columns: Mapping[str, Sequence[Any]], name: str = "table") -> Table:
@@ -97,13 +104,13 @@ def as_table(columns: Mapping[str, Sequence[Any]], name: str = "table") -> Table
     return Table(name, texts)
 
 
-def _dataset(table: Table, label: str, owner: str | None, split: str | None, schema: Schema) -> Dataset:
+def _dataset(table: Table, label: str, owner: str | None, split: str | None, schema: Schema, aside: Aside) -> Dataset:
     special = [name for name in (label, owner, split) if name is not None]
     if len(set(special)) < len(special):
         raise DataError(f"{table.name}: label, id and split must be different columns, got {', '.join(special)}")
     cells = {name: column_of(table, name) for name in special}
     owners = None if owner is None else _owners(table, owner, cells[owner])
-    test, how = _test_records(table, None if split is None else cells[split], split, owners, owner)
+    test, how = _test_records(table, None if split is None else cells[split], split, owners, owner, aside)
     fitted = fit_columns(table, schema, ~test, special)
     classes, from_schema = fit_classes(table, label, schema)
     if not from_schema:
@@ -119,17 +126,30 @@ def _dataset(table: Table, label: str, owner: str | None, split: str | None, sch
         )
     x = made.apply(table)
     ids = None if owners is None else np.unique(owners, return_inverse=True)[1].astype(np.int64)
-    return Dataset(
+    some = test if test.any() else ~test  # a data set needs test records; `untested` takes them away again
+    made_set = Dataset(
         name=Path(table.name).name.split(".")[0],
         x_train=x[~test],
         y_train=y[~test],
-        x_test=x[test],
-        y_test=y[test],
+        x_test=x[some],
+        y_test=y[some],
         classes=len(classes),
         ids=None if ids is None else ids[~test],
         class_names=classes,
         preprocessing=made.describe(),
+        test_data=how,
+        test_from=_owner(split, owners, test),
     )
+    return made_set if test.any() else made_set.untested()
+
+
+def _owner(split: str | None, owners: NDArray[np.str_] | None, test: NDArray[np.bool_]) -> Provenance | None:
+    """Say whose test records are: the clients', if we cut them or an owner has records of both kinds."""
+    if split is None:
+        return Owned()
+    if owners is not None and np.intersect1d(owners[test], owners[~test]).size:
+        return Owned("clients: somebody owns train and test records")
+    return None
 
 
 def _check_labels(table: Table, label: str, y: NDArray[np.int64]) -> None:
@@ -144,7 +164,12 @@ def _owners(table: Table, name: str, cells: Sequence[str]) -> NDArray[np.str_]:
 
 
 def _test_records(
-    table: Table, cells: Sequence[str] | None, split: str | None, owners: NDArray[np.str_] | None, owner: str | None
+    table: Table,
+    cells: Sequence[str] | None,
+    split: str | None,
+    owners: NDArray[np.str_] | None,
+    owner: str | None,
+    aside: Aside,
 ) -> tuple[NDArray[np.bool_], str]:
     """Mark the test records, and say in words how they were chosen."""
     if cells is not None:
@@ -157,10 +182,17 @@ def _test_records(
             if not part.any():
                 raise DataError(f"{table.name}: no record has {word!r} in the split column {split!r}")
         return test, how
+    if aside == "nothing":
+        return np.zeros(table.records, np.bool_), "none"
     if table.records < 5:
         raise DataError(f"{table.name} has {table.records} records, too few to set a fifth aside for tests; add some")
-    if owners is not None and len(np.unique(owners)) >= FEW_OWNERS:
+    few = 3 if aside == "owners" else FEW_OWNERS
+    if owners is not None and len(np.unique(owners)) >= few:
         return held_out(owners.tolist()), f"a fifth of the owners in {owner!r}, by the SHA-256 of their names"
+    if owners is not None and aside == "owners":
+        raise DataError(
+            f"{table.name} has too few owners in {owner!r} to set a fifth of them aside; add a split column"
+        )
     rows = ["\x1f".join(row) for row in zip(*table.columns.values(), strict=True)]
     test = held_out(rows)
     if not test.any() or test.all():

@@ -11,7 +11,7 @@ from typing import Any, Final, Self, get_args
 from pydantic import Field, ValidationError, model_validator
 
 from sottovoce.core.errors import ConfigError, PrivacyError
-from sottovoce.data import OVER
+from sottovoce.data import OVER, Aside, is_table
 from sottovoce.devices import Dropout
 from sottovoce.experiment.ballot_rules import BALLOTS, ballot_form, check_ballots
 from sottovoce.experiment.data_table import check_data
@@ -77,9 +77,10 @@ class Experiment(Table):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.experiment.patience and not self.data.held_out:
+        if self.experiment.patience and not self.data.held_out and self.evaluation != "federated":
             raise ValueError(
-                "[experiment] patience stops on held-out data, but [data] held_out is 0; set it, for example to 0.1"
+                "[experiment] patience stops on held-out data, but [data] held_out is 0; set it, for example to 0.1, "
+                'or evaluation = "federated"'
             )
         if self.client.held_out and self.client.balanced == OVER:
             raise ValueError(
@@ -227,6 +228,25 @@ class Experiment(Table):
         return self.aggregation.secure or ("none" if self.privacy is None else "ideal")
 
     @property
+    def evaluation(self) -> str:
+        """Return who measures the model; nobody, where a private run has no test records but the clients' own."""
+        if self.experiment.evaluation is not None:
+            return self.experiment.evaluation
+        return "none" if self.data.test is None and self.aside == "nothing" and self.threat is None else "server"
+
+    @property
+    def aside(self) -> Aside:
+        """Return what is cut from a table for tests: nothing in a private run that may not measure on it."""
+        table, private = self.data, self.privacy
+        if not is_table(table.source) or table.split is not None:
+            return "fifth"  # the file has test records of its own
+        if table.test is not None:
+            return "nothing"
+        if table.test_public:
+            return "owners"
+        return "fifth" if private is None or private.unsafe_test else "nothing"
+
+    @property
     def counts_ballots(self) -> bool:
         """Tell whether clients cast ballots that two aggregators count."""
         return self.secure in BALLOTS
@@ -254,6 +274,7 @@ class Experiment(Table):
         tables = self.model_dump(mode="json", exclude_none=True, exclude={"sweep", "tune"})
         tables["scheme"] |= tables["scheme"].pop("keys")
         tables["aggregation"]["secure"] = self.secure
+        tables["experiment"]["evaluation"] = self.evaluation
         if self.counts_ballots:
             tables["aggregation"]["ballot"] = ballot_form(self)
         scheme = self.make_scheme()

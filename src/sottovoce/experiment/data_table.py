@@ -41,7 +41,20 @@ class DataTable(Table):
         "not known.",
     )
     split: str | None = Field(
-        None, description='Of a table: a column of "train" and "test". Not set: a fifth is set aside for tests.'
+        None,
+        description='Of a table: a column of "train" and "test". Not set: a fifth is set aside for tests; '
+        "in a private run only with test_public.",
+    )
+    test: str | None = Field(
+        None,
+        description="File with the test records, of the same form as the source: a table (.csv), or x and y (.npz). "
+        "No client gets them, and epsilon does not cover them. Not set: the test records of the source; of a table, "
+        "see split and test_public.",
+    )
+    test_public: bool = Field(
+        False,
+        description="Declare that the test records that are cut from a table are public. Where id names owners, whole "
+        "owners are set aside. A private run measures on such records only if this is true (docs/privacy.md).",
     )
     schema: str | None = Field(  # type: ignore[assignment]
         None,
@@ -97,7 +110,7 @@ class DataTable(Table):
         ge=0,
         lt=1,
         description="Share of the training records that no client gets and that early stopping (patience) measures on. "
-        "0.1 is usual; 0 sets nothing aside.",
+        "0.1 is usual; 0 sets nothing aside. In a private run they are the clients', and need unsafe_test.",
     )
     shape: list[Annotated[int, Field(ge=1)]] | None = Field(
         None,
@@ -132,6 +145,15 @@ def check_data(experiment: Experiment) -> None:
     table = experiment.data
     if table.pools > 1 and table.partition != "virtual":
         raise ValueError('[data] pools is for partition = "virtual"; set that, or remove pools')
+    if table.test is not None and table.split is not None:
+        raise ValueError("[data] test and split both say which records are for tests; remove one")
+    if table.test_public and (table.test is not None or table.split is not None):
+        raise ValueError(
+            "[data] test_public is about test records that are cut from the clients', and test or split names others; "
+            "remove one"
+        )
+    if table.test is not None and table.shape is not None:
+        raise ValueError("[data] test is for simulations; between machines the server tests with the records of source")
     if (table.shape is None) != (table.classes is None):
         there, missing = ("classes", "shape") if table.shape is None else ("shape", "classes")
         raise ValueError(f"[data] {there} is given without {missing}; records of nodes need both")

@@ -153,7 +153,7 @@ def measuring_knowledge(protection: Protection) -> Knowledge | None:
     charges them under `charged_round`.
     """
     parts = protection.parts
-    if parts.experiment.experiment.evaluation != "federated":
+    if parts.experiment.evaluation != "federated":
         return None
     protection = replace(protection, plan=protection.evaluation_plan)
     bound = measure_scheme(parts).bind(parts.network.dim, seed=parts.seeds.public.seed, start=parts.start)

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from sottovoce.core.errors import InputError
+from sottovoce.core.provenance import Owned, Public
 from sottovoce.core.validate import in_range
 from sottovoce.core.words import value_words
 from sottovoce.data import Dataset, Partition, Shards, Virtual
@@ -17,7 +18,7 @@ from sottovoce.data.files import damaged
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.fronts import check_projection, front_numbers
 from sottovoce.experiment.given import Given
-from sottovoce.experiment.parts import Parts, cuts_public, gather, needs_public
+from sottovoce.experiment.parts import Parts, check_held_out, cuts_public, gather, needs_public
 from sottovoce.schemes import Scheme
 
 __all__ = ["divide", "gather_divided"]
@@ -57,6 +58,7 @@ def gather_divided(experiment: Experiment, given: Given, front: bytes | None) ->
     of these it refuses here too.
     """
     _check(experiment)
+    check_held_out(experiment)
     if given.dataset is not None or given.partition is not None:
         raise InputError("[engine] data says where the records are, and others were given as objects; give up one")
     asked = str(experiment.engine.data)
@@ -101,7 +103,7 @@ def _undivided(experiment: Experiment, *, dealt: bool = False) -> Experiment:
     """Return the experiment with all records in one place; if they are dealt already, with nothing to cut off."""
     changes: dict[str, Any] = {"engine": experiment.engine.model_copy(update={"data": None})}
     if dealt:
-        changes["data"] = experiment.data.model_copy(update={"held_out": 0.0, "augment": 1})
+        changes["data"] = experiment.data.model_copy(update={"held_out": 0.0, "augment": 1, "test": None})
     return experiment.model_copy(update=changes)
 
 
@@ -111,6 +113,7 @@ def _recipe(experiment: Experiment, scheme: Scheme) -> dict[str, Any]:
         f"[data] {key}": value for key, value in experiment.data.model_dump(mode="json").items() if key not in _OTHERS
     }
     told["[experiment] seed"] = experiment.experiment.seed
+    told["records cut for tests"] = experiment.aside
     told["[client] balanced"] = experiment.client.sampled
     told["[client] held_out"] = experiment.client.held_out
     cut = needs_public(experiment, scheme) and cuts_public(experiment)
@@ -160,7 +163,7 @@ def _write_common(folder: Path, whole: Parts, digests: list[str]) -> None:
         "trained": whole.mean_size,
         "front": front_numbers(experiment, whole.network).hex(),
         "labels": str(dataset.y_train.dtype),
-        "dataset": {**dataset.describe_inputs(), "test_data": dataset.test_data},
+        "dataset": {**dataset.describe_inputs(), "test_data": dataset.test_data, "test_from": _source(dataset)},
     }
     write_folder(folder / COMMON, facts, arrays)
 
@@ -186,7 +189,14 @@ def _dataset(common: Folder, facts: dict[str, Any]) -> Dataset:
         class_names=None if told["class_names"] is None else tuple(told["class_names"]),
         preprocessing=told["table"],
         test_data=told["test_data"],
+        test_from=Owned() if (source := told.get("test_from")) is None else Public(source),
     )
+
+
+def _source(dataset: Dataset) -> str | None:
+    """Return the source that makes the test records public; None: they are the clients'."""
+    records = dataset.tested_on()
+    return records.source if isinstance(records, Public) else None
 
 
 def _split(common: Folder, facts: dict[str, Any], name: str) -> Dataset:

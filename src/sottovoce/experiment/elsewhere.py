@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sottovoce.core.errors import InputError
+from sottovoce.core.provenance import Public
 from sottovoce.data import Dataset, load, outline
 from sottovoce.data.elsewhere import Elsewhere, records_elsewhere
 from sottovoce.data.partition import PAPER_SIZE
@@ -30,7 +31,7 @@ def gather_without_records(experiment: Experiment, *, server: bool = False, fron
     dataset = _shaped(experiment.data)
     owners = Elsewhere(experiment.data.clients, _mean_records(experiment, dataset))
     public = None
-    if server and experiment.experiment.evaluation == "server":
+    if server and experiment.evaluation == "server":
         dataset = _with_test_records(experiment.data, dataset)
     if not server:
         public = dataset  # the server alone reads public records: what it chose by them comes in the set-up
@@ -61,7 +62,7 @@ def check_deployable(experiment: Experiment) -> None:
     refused[
         '[client] held_out of nodes is measured by [experiment] evaluation = "federated" alone; set that, or remove '
         "held_out"
-    ] = table.held_out > 0 and experiment.experiment.evaluation != "federated"
+    ] = table.held_out > 0 and experiment.evaluation != "federated"
     refused[f"[client] personal_steps cannot be measured {alone}"] = table.personal_steps > 0
     public = experiment.scheme.public
     voted = private is not None and private.vote_noise_multiplier is not None
@@ -125,4 +126,6 @@ def _with_test_records(table: DataTable, dataset: Dataset) -> Dataset:
             f"{own.classes} classes, but those of the nodes have {list(dataset.shape)} and {dataset.classes}; name "
             'others in source, or set [experiment] evaluation = "none"'
         )
-    return replace(dataset, x_test=own.x_test, y_test=own.y_test, test_data=own.test_data)
+    # Nobody can compare them with the clients', whose records never come here.
+    mine = own.test_from if isinstance(own.test_from, Public) else Public("the server's own test records")
+    return replace(dataset, x_test=own.x_test, y_test=own.y_test, test_data=own.test_data, test_from=mine)

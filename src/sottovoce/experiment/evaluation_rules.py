@@ -16,7 +16,7 @@ def check_evaluation(experiment: Experiment) -> None:
     """Raise if clients cannot measure the model, or would do so without noise in a private run."""
     private = experiment.privacy
     noise = None if private is None else private.evaluation_noise_multiplier
-    if experiment.experiment.evaluation != "federated":
+    if experiment.evaluation != "federated":
         if noise is not None:
             raise ValueError(
                 '[privacy] evaluation_noise_multiplier is for [experiment] evaluation = "federated"; set that, or '

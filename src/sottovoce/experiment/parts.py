@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError, PrivacyError
+from sottovoce.core.provenance import Owned, Provenance, Public
 from sottovoce.core.streams import Owners, Purpose, Seeds, Streams
 from sottovoce.core.vectors import Vector
 from sottovoce.data import (
@@ -22,10 +24,14 @@ from sottovoce.data import (
     TableKeys,
     augmented,
     balanced_size,
+    is_table,
     load,
     mean_balanced_size,
     mean_of_clients,
+    origin,
     partition,
+    read_like,
+    read_records,
 )
 from sottovoce.data.divided import Away
 from sottovoce.data.elsewhere import Elsewhere
@@ -43,10 +49,11 @@ from sottovoce.federation.local_evaluation import records_aside
 from sottovoce.federation.shared import Arrays
 from sottovoce.federation.worker import Blueprint
 from sottovoce.models import LocalTraining, Model, all_features
+from sottovoce.privacy.release import Boundary
 from sottovoce.schemes import Scheme
 from sottovoce.secagg import run_digest
 
-__all__ = ["Parts", "cuts_public", "gather", "needs_public"]
+__all__ = ["Parts", "check_held_out", "cuts_public", "gather", "needs_public"]
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,15 @@ class Parts:
     leader_signing: bytes | None = field(default=None, repr=False)  # of the server of a deployed count
     deployment: bool = False  # played between machines, with secrets that nobody can repeat
     run: bytes = run_digest(b"a simulation", b"")  # what secure sums are bound to; empty on a node before it is told
+
+    @property
+    def boundary(self) -> Boundary:
+        """Return what decides whether a value computed from records may leave the run."""
+        return _boundary(self.experiment)
+
+    def provenance(self, split: str) -> Provenance:
+        """Say whose the records of a split are; an attack is measured on test records, held-out ones are clients'."""
+        return Owned() if split == "held_out" else self.dataset.test_from or Owned()
 
     @property
     def weighted(self) -> bool:
@@ -185,9 +201,10 @@ def gather(experiment: Experiment, given: Given = NOTHING, front: bytes | None =
             "machines, or remove shape, classes and scale"
         )
     scheme = _scheme(experiment, given)
-    keys = TableKeys(label=table.label, id=table.id, split=table.split, schema=table.schema)
+    keys = TableKeys(label=table.label, id=table.id, split=table.split, schema=table.schema, aside=experiment.aside)
     dataset = given.dataset or load(table.source, folder=table.folder, table=keys)
     _check_preprocessing(experiment, dataset)
+    dataset = _tested(experiment, dataset)
     dataset, pair = aim(experiment, dataset)
     records = dataset.records
     splits: dict[str, Dataset] = {}
@@ -278,6 +295,55 @@ def _check_preprocessing(experiment: Experiment, dataset: Dataset) -> None:
         f"the preprocessing of {told['source']!r} was fitted on the clients' records (columns "
         f"{', '.join(fitted[:4])}{more}), which epsilon does not cover; give [data] schema a file with the range of "
         "each number, the categories of each word and the classes, or set [privacy] unsafe_preprocessing = true"
+    )
+
+
+def _boundary(experiment: Experiment) -> Boundary:
+    private = experiment.privacy
+    return Boundary(private is not None, private is not None and private.unsafe_test)
+
+
+def _tested(experiment: Experiment, dataset: Dataset) -> Dataset:
+    """Return the data set with its test records, which know whose they are; raise if a run may not measure on them."""
+    table, boundary = experiment.data, _boundary(experiment)
+    if table.test is not None:
+        dataset = _with_test(experiment, dataset, table.test)
+    if table.test_public and isinstance(dataset.test_from, Owned):
+        dataset = replace(dataset, test_from=Public("declared public ([data] test_public)"))
+    if experiment.evaluation != "server":
+        return dataset if boundary.passes(dataset.test_from or Owned()) else dataset.untested()
+    if boundary.private:
+        dataset = replace(dataset, test_from=dataset.tested_on())
+        boundary.check(dataset.test_from or Owned(), "the test records")
+    check_held_out(experiment)
+    return dataset
+
+
+def check_held_out(experiment: Experiment) -> None:
+    """Raise if a private run would measure on records that were cut from the clients'."""
+    if experiment.data.held_out and experiment.evaluation == "server":
+        _boundary(experiment).check(Owned(), "the records of [data] held_out")
+
+
+def _with_test(experiment: Experiment, dataset: Dataset, source: str) -> Dataset:
+    """Return the data set with the test records of another file, which is read as the clients' is."""
+    folder = experiment.data.folder
+    same = origin(source, folder).same_as(origin(experiment.data.source, folder))
+    if dataset.preprocessing is not None and is_table(source):
+        other = read_like(dataset, source, folder)
+        x, y = other.x_test, other.y_test
+    else:
+        x, labels = read_records(Path(folder or "") / Path(source).expanduser())
+        if labels is None:
+            raise InputError(f"[data] test = {source!r} has no labels; it needs an array y beside x")
+        y = labels
+    return replace(
+        dataset,
+        x_test=x,
+        y_test=y,
+        test_data=f"{len(y)} records of {Path(source).name}",
+        test_from=Owned("clients: it is their file") if same else None,
+        properties={},
     )
 
 

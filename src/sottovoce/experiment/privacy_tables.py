@@ -146,6 +146,11 @@ class PrivacyTable(Table):
         description="Allow a table whose scales and categories are taken from the clients' records, which epsilon does "
         "not cover; a schema makes it unnecessary.",
     )
+    unsafe_test: bool = Field(
+        False,
+        description="Allow measurements on test or held-out records that were cut from the clients' own, which epsilon "
+        "does not cover; a file in [data] test, or clients that measure, make it unnecessary.",
+    )
 
 
 class AggregationTable(Table):

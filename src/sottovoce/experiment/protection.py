@@ -170,6 +170,7 @@ def privacy_request(
         unsafe_clip_norm=table.unsafe_clip_norm,
         unsafe_public=table.unsafe_public,
         unsafe_preprocessing=table.unsafe_preprocessing,
+        unsafe_test=table.unsafe_test,
     )
 
 

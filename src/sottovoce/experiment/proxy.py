@@ -16,6 +16,7 @@ import numpy as np
 from numpy.random import Generator
 
 from sottovoce.core.errors import InputError, PrivacyError
+from sottovoce.core.provenance import Public
 from sottovoce.core.streams import Purpose, Seeds
 from sottovoce.data import Dataset, Description, Origin, TableKeys, describe, is_file, is_table, load, origin
 from sottovoce.experiment.config import Experiment
@@ -109,7 +110,7 @@ def make_proxy(
     dealt = rest if kind == "by-id" else _resized(rest, wanted, kind, streams.get(Purpose.SPLIT, _DEAL))
     notes.insert(0, _told(source, whole, scoring, cut, rest, dealt, kind, experiment))
     how = f"{scoring.records} train records of {source} that no client holds (tuning; its test records are not used)"
-    dataset = replace(dealt, x_test=scoring.x_train, y_test=scoring.y_train, test_data=how)
+    dataset = replace(dealt, x_test=scoring.x_train, y_test=scoring.y_train, test_data=how, test_from=Public(source))
     return Proxy(_name(found), found, private, dataset, cut, kind, tuple(notes))
 
 

@@ -121,7 +121,7 @@ def _seconds(parts: Parts) -> float:
 
 def own_records(parts: Parts) -> OwnRecords:
     """Return what computes on the server's own records: those that it tests with, and public ones."""
-    tested = ["test"] if parts.experiment.experiment.evaluation == "server" else []
+    tested = ["test"] if parts.experiment.evaluation == "server" else []
     return OwnRecords(parts.blueprint(), parts.arrays([*tested, *parts.splits]))
 
 
@@ -201,7 +201,7 @@ def measuring(ready: Ready) -> Ready | None:
     A measurement without quorum shows, as it has no mean; so it is not covered by noise.
     """
     parts = ready.protection.parts
-    if parts.experiment.experiment.evaluation != "federated":
+    if parts.experiment.evaluation != "federated":
         return None
     protection = replace(ready.protection, plan=ready.protection.evaluation_plan)
     scheme = measure_scheme(parts)

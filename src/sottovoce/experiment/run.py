@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from sottovoce.core.errors import InputError
+from sottovoce.core.provenance import Owned
 from sottovoce.core.vectors import Vector
 from sottovoce.experiment.client_accuracy import client_accuracy, clients_note
 from sottovoce.experiment.config import Experiment
@@ -38,7 +39,7 @@ from sottovoce.experiment.protection import protect
 from sottovoce.experiment.ready import Ready, elect, make_ready, measuring, own_records, start_engine, warming
 from sottovoce.experiment.records import Record, Told, best_of, tell, tell_operator
 from sottovoce.experiment.scoring import evaluate_model, given_up, no_patience_left
-from sottovoce.experiment.summary import selecting_metric, summarise
+from sottovoce.experiment.summary import patient_metric, selecting_metric, summarise
 from sottovoce.experiment.timing import check_memory, invite, make_timing
 from sottovoce.experiment.visible import UNMEASURED, VOID, Aborts, deployed_epsilon, seen, with_seen
 from sottovoce.federation.ballots.counting import counting
@@ -193,7 +194,7 @@ def _play(
             records.append(told.public)
             observe(told.whole)
         for round_ in range(done + 1, last + 1):
-            if no_patience_left(records, general.patience, metric) or given_up(parts, records):
+            if no_patience_left(records, general.patience, patient_metric(parts)) or given_up(parts, records):
                 break
             if ledger is not None and not ledger.affords(round_):
                 break
@@ -207,7 +208,7 @@ def _play(
                 more["left_for_good"] = len(gone(state))
             over = "gone" in state and too_few_left(state)
             due = round_ % general.evaluate_every == 0 or round_ == last or over
-            if due and general.evaluation == "server":
+            if due and parts.experiment.evaluation == "server":
                 more |= evaluate_model(parts, evaluator, state)
             expected = None if ready.plan is None else costs
             secret: Record = {}
@@ -253,7 +254,7 @@ def _play(
             summary |= timing.summarise(records, load.participations * share, (load.once_up, load.once_down))
         if parts.experiment.client.held_out and deployed is None:
             measured = client_accuracy(parts, evaluator, model_of(state))
-            if ready.plan is None:
+            if parts.boundary.passes(Owned()):
                 summary |= measured
             else:  # a client's accuracy is a function of its records, and no noise protects it
                 folder.append_end(measured)

@@ -16,13 +16,18 @@ __all__ = ["evaluate_model", "given_up", "no_patience_left"]
 
 
 def evaluate_model(parts: Parts, evaluator: Evaluator, state: State) -> Record:
-    """Measure the model on test data, and on held-out data if there is any."""
+    """Measure the model on test data, and on held-out data if there is any.
+
+    Guarantee: a private run measures here on nobody's records, or under `unsafe_test`.
+    """
     params, binary = model_of(state), parts.network.binary
-    scores = evaluator.scores(params, "test")
+    release = parts.boundary.release
+    scores = release(evaluator.scores(params, "test"), parts.provenance("test"), "the test records")
     metrics = evaluate(scores, parts.dataset.y_test, binary)
     if "held_out" in parts.splits:
         labels = parts.splits["held_out"].y_train
-        held_out = evaluate(evaluator.scores(params, "held_out"), labels, binary)
+        found = evaluator.scores(params, "held_out")
+        held_out = evaluate(release(found, parts.provenance("held_out"), "the held-out records"), labels, binary)
         metrics |= {f"held_out_{name}": value for name, value in held_out.items()}
     # JSON has no NaN; a loss that is not a number is null.
     told: Record = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
@@ -34,8 +39,8 @@ def evaluate_model(parts: Parts, evaluator: Evaluator, state: State) -> Record:
 
 
 def no_patience_left(records: list[Record], patience: int, metric: str) -> bool:
-    """Tell whether the last `patience` evaluations on held-out data brought no new best."""
-    seen = [record[f"held_out_{metric}"] for record in records if record.get(f"held_out_{metric}") is not None]
+    """Tell whether the last `patience` values of a metric brought no new best."""
+    seen = [record[metric] for record in records if record.get(metric) is not None]
     return patience > 0 and len(seen) > patience and max(seen[-patience:]) <= max(seen[:-patience])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from sottovoce.core.provenance import Owned, Public
 from sottovoce.data import LEAVES, describe_leaves
 from sottovoce.experiment.costs import enrolment_cost, privacy_cost, secure_cost, share, vote_cost, warm_cost
 from sottovoce.experiment.fronts import describe_front
@@ -19,18 +20,29 @@ from sottovoce.federation.costs import Costs
 from sottovoce.federation.evaluation import evaluations
 from sottovoce.federation.guard import influence
 
-__all__ = ["SPENT_NOTE", "selecting_metric", "summarise"]
+__all__ = ["SPENT_NOTE", "describe_test", "patient_metric", "selecting_metric", "summarise"]
 
 SPENT_NOTE: Final = (
     "epsilon_spent is an odometer reading of the rounds that were charged, and no guarantee: when a run ends may "
     "depend on what it released, so the guarantee is epsilon, the plan's"
 )
+_UNMEASURED: Final = (
+    ", as all records are the clients'; name a file of others' records in [data] test, or let clients measure "
+    '([experiment] evaluation = "federated")'
+)
+_UNCOVERED: Final = "they are the clients' own, which epsilon does not cover (unsafe_test)"
 
 
 def selecting_metric(parts: Parts) -> str:
-    """Name the metric that chooses the best round and decides about patience: two classes are seldom balanced."""
-    federated = parts.experiment.experiment.evaluation == "federated"  # clients tell no more than accuracy and loss
+    """Name the metric that chooses the best round: two classes are seldom balanced."""
+    federated = parts.experiment.evaluation == "federated"  # clients tell no more than accuracy and loss
     return "balanced_accuracy" if parts.network.binary and not federated else "accuracy"
+
+
+def patient_metric(parts: Parts) -> str:
+    """Name the metric that decides about patience: of held-out records, or what clients measured."""
+    metric = selecting_metric(parts)
+    return metric if parts.experiment.evaluation == "federated" else f"held_out_{metric}"
 
 
 def summarise(parts: Parts, ready: Ready, records: list[Record], costs: Costs, *, spent: int) -> Record:
@@ -79,8 +91,7 @@ def summarise(parts: Parts, ready: Ready, records: list[Record], costs: Costs, *
         "aborted_rounds": sum("aborted" in record for record in records),
         "stopped_early": len(records) < experiment.experiment.rounds,
     }
-    if parts.dataset.test_data is not None:
-        summary["test_data"] = parts.dataset.test_data
+    summary["test_data"] = describe_test(parts)
     if plan is None:
         summary["failures"] = sum(len(record.get("failures", ())) for record in records)
     else:
@@ -123,13 +134,31 @@ def summarise(parts: Parts, ready: Ready, records: list[Record], costs: Costs, *
         summary["bytes_between_servers_total"] = between
     if ready.server.guard is not None:
         summary["rejected_rounds"] = sum("rejected" in record for record in records)
-    if experiment.experiment.evaluation == "federated":
+    if experiment.evaluation == "federated":
         summary["measurements"] = _measurements(ready)
     elif parts.network.binary:
         for name in ("balanced_accuracy", "auroc"):
             summary[f"{name}_final"] = final and final[name]
             summary[f"{name}_best"] = best and best[name]
     return summary
+
+
+def describe_test(parts: Parts) -> str:
+    """Say on which records the model was measured, and whose they are; a count only of records that are nobody's."""
+    experiment, records, private = parts.experiment, parts.dataset.test_from, parts.boundary.private
+    if experiment.evaluation == "federated":
+        how = "with noise that the budget pays for" if private else "without noise"
+        return f"a share of {experiment.client.held_out:g} of each client's own records, by a secure sum {how}"
+    if experiment.evaluation == "none":
+        return f"none: nothing was measured{_UNMEASURED if isinstance(records, Owned) and private else ''}"
+    count = len(parts.dataset.y_test)
+    how = parts.dataset.test_data or f"{count} records"
+    if isinstance(records, Public):
+        how = f"{records.source} ({count})" if parts.dataset.test_data is None else f"{how}; {records.source}"
+    if not private:
+        return how
+    nobody = isinstance(records, Public)
+    return f"{how}; {'no client owns them, and epsilon does not cover them' if nobody else _UNCOVERED}"
 
 
 def _measurements(ready: Ready) -> Record:

@@ -74,14 +74,15 @@ class GeneralTable(Table):
         0,
         ge=0,
         description="Stop early after this many measurements on held-out records without a new best; needs [data] "
-        "held_out. 0 never stops early.",
+        'held_out, or evaluation = "federated", whose measurements count then. 0 never stops early.',
     )
-    evaluation: Literal["server", "federated", "none"] = Field(
-        "server",
+    evaluation: Literal["server", "federated", "none"] | None = Field(
+        None,
         description='Who measures the model. "server": the server, on test records of its own. "federated": a cohort '
         "of clients, each on records that it keeps out ([client] held_out); the server learns the mean by the same "
         'secure sum, with noise in a private run ([privacy] evaluation_noise_multiplier). "none": nobody; then no '
-        "round is the best one.",
+        'round is the best one. Not set: "server", and "none" in a private run whose test records would be cut from '
+        "the clients' own.",
     )
     chosen_on: str | None = Field(
         None,

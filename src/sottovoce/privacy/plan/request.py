@@ -71,6 +71,7 @@ class PrivacyRequest:
     unsafe_clip_norm: bool = False
     unsafe_public: bool = False
     unsafe_preprocessing: bool = False
+    unsafe_test: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sample_rate", float(self.sample_rate))
@@ -110,7 +111,7 @@ class PrivacyRequest:
     @property
     def unsafe(self) -> tuple[str, ...]:
         """Name the unsafe keys that are in use, to be printed."""
-        keys = ("unsafe_delta", "unsafe_clip_norm", "unsafe_public", "unsafe_preprocessing")
+        keys = ("unsafe_delta", "unsafe_clip_norm", "unsafe_public", "unsafe_preprocessing", "unsafe_test")
         return tuple(key for key in keys if getattr(self, key))
 
     def _check_budget(self) -> None:

@@ -5,7 +5,7 @@ Nothing is computed or written here, and nobody is asked.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -41,6 +41,7 @@ from sottovoce.experiment.fronts import load_public, make_network, threads
 from sottovoce.experiment.given import NOTHING, Given
 from sottovoce.experiment.switches_table import check_records
 from sottovoce.experiment.threat import ATTACKED, Threat, aim, beset
+from sottovoce.federation.aggregate import Total
 from sottovoce.federation.ballots.remote import Link
 from sottovoce.federation.ballots.terms import CountKeys
 from sottovoce.federation.cohort import Cohort
@@ -76,6 +77,7 @@ class Parts:
     leader_signing: bytes | None = field(default=None, repr=False)  # of the server of a deployed count
     deployment: bool = False  # played between machines, with secrets that nobody can repeat
     run: bytes = run_digest(b"a simulation", b"")  # what secure sums are bound to; empty on a node before it is told
+    watch: Callable[[int, Total], None] | None = None  # an audit's, of every sum; None in a run
 
     @property
     def boundary(self) -> Boundary:

@@ -263,6 +263,7 @@ def _put_together(
         plan,
         guard=None if isinstance(bound, Vote) or bound.once else _guard(parts),
         goes_on=parts.threat is not None,
+        watch=parts.watch,
     )
     ballot = protection.ballot_terms(plan, setup)
     return Ready(protection, bound, Enrolment(told, setup, coding, plan is not None, policy, ballot), server)

@@ -54,7 +54,7 @@ from sottovoce.federation.warm import WARM, find_start
 from sottovoce.privacy import Ledger, PrivacyPlan
 from sottovoce.schemes import State
 
-__all__ = ["Observer", "default_folder", "run"]
+__all__ = ["Observer", "default_folder", "play", "run"]
 
 Observer = Callable[[Record], None]
 
@@ -105,7 +105,7 @@ def run(
             parts = gather(experiment, given, folder.front)
             protection = protect(parts)
             with start_engine(parts) as (engine, evaluator):
-                return _play(parts, make_ready(protection, evaluator), engine, evaluator, folder, observe, told)
+                return play(parts, make_ready(protection, evaluator), engine, evaluator, folder, observe, told)
     parts = gather(experiment, given)
     check_memory(parts)
     protection = protect(parts)
@@ -116,7 +116,7 @@ def run(
         environment, inputs = describe_environment(parts, given), parts.dataset.describe_inputs()
         front = front_numbers(experiment, parts.network)
         with RunFolder.create(path, experiment, environment, inputs, front) as folder:
-            return _play(parts, ready, engine, evaluator, folder, observe, told)
+            return play(parts, ready, engine, evaluator, folder, observe, told)
 
 
 def _run_deployed(experiment: Experiment, path: Path, deployed: Deployed, observe: Observer, told: Callbacks) -> Record:
@@ -142,10 +142,10 @@ def _run_deployed(experiment: Experiment, path: Path, deployed: Deployed, observ
             front = front_numbers(experiment, parts.network)
             folder = stack.enter_context(RunFolder.create(path, experiment, environment, inputs, front))
         engine = stack.enter_context(deployed.connect(parts, run_))
-        return _play(parts, ready, engine, evaluator, folder, observe, told, deployed)
+        return play(parts, ready, engine, evaluator, folder, observe, told, deployed)
 
 
-def _play(
+def play(
     parts: Parts,
     ready: Ready,
     engine: Engine,
@@ -155,6 +155,7 @@ def _play(
     callbacks: Callbacks,
     deployed: Deployed | None = None,
 ) -> Record:
+    """Play the rounds of a federation that can play, into its folder, and return the summary."""
     callbacks.start(parts.experiment.tables())
     general, metric = parts.experiment.experiment, selecting_metric(parts)
     done, state = folder.restore() or (0, {})

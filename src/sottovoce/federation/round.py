@@ -76,6 +76,7 @@ class Server:
     goes_on: bool = False  # a round that breaks the model is thrown away, as under attack, and does not end the run
     invited: Cohort | None = None  # whom a run that is not private draws, if more than it needs
     opened: Callable[[int, State], None] | None = None  # told of a round and its draws before anybody is asked
+    watch: Callable[[int, Total], None] | None = None  # an audit's: shown each total before anything is made of it
 
     @property
     def sampler(self) -> Sampler:
@@ -152,6 +153,8 @@ def server_round(server: Server, state: State, round_: int) -> Generator[Request
     if server.plan is not None:
         down += terms.pack()
     total = yield from server.aggregator.collect(round_, cohort, down, terms, lambda: server.spend(round_))
+    if server.watch is not None:
+        server.watch(round_, total)
     if not server.goes_on and total.values is None:
         _check_alive(round_, cohort, total, named=server.plan is None)
     state = {**state, **drawn}

@@ -8,7 +8,8 @@ from typing import Any
 
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.parts import Parts
-from sottovoce.federation.engine import Engine
+from sottovoce.federation.engine import Engine, Evaluator
+from sottovoce.federation.leaving import Leaving
 from sottovoce.studies.audit import Audit, Options, audit
 from sottovoce.studies.audit.canaries import Canaries
 from sottovoce.testing.twin import Hosted, few
@@ -28,10 +29,10 @@ def federation(scheme: str = "fl-std", **tables: dict[str, Any]) -> Experiment:
 
 
 @contextmanager
-def in_this_process(parts: Parts, canaries: Canaries) -> Iterator[Engine]:
+def in_this_process(parts: Parts, canaries: Canaries | None) -> Iterator[tuple[Engine, Evaluator]]:
     """Start an engine that sees what a test has patched."""
     with Hosted(parts, behaviour=canaries) as engine:
-        yield engine
+        yield Leaving(engine, parts.experiment.make_dropout(), parts.seeds.world), engine
 
 
 def quickly(**options: Any) -> Options:

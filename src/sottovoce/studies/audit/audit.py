@@ -12,14 +12,15 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import InputError
 from sottovoce.core.streams import Purpose, Seeds
 from sottovoce.experiment.config import Experiment
-from sottovoce.experiment.ready import Ready, voting
+from sottovoce.experiment.ready import Ready, measuring, voting, warming
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.studies.audit.ballots.audit import audit_ballots
 from sottovoce.studies.audit.one_run import Told, play_still, play_training
 from sottovoce.studies.audit.options import CONDITIONAL, CONFIDENCE, Options, number, ready_to_play
 from sottovoce.studies.audit.outsider import Outsider, canaries_of, coins
+from sottovoce.studies.audit.published import published
 from sottovoce.studies.audit.records import check_folder, read_experiment
-from sottovoce.studies.audit.rules import released_noise, sampler, survivors
+from sottovoce.studies.audit.rules import each_share, released_noise, sampler, survivors
 from sottovoce.studies.audit.runs import play_runs, runs_of
 from sottovoce.studies.audit.server_games import ServerGames
 from sottovoce.studies.audit.server_play import play_server_games
@@ -59,11 +60,17 @@ def audit(
     ready, plan = ready_to_play(experiment, options)
     checks = check(plan)
     house = furnish(ready, plan)
+    checks += published(experiment, plan, options, base)
     if experiment.counts_ballots:
         return audit_ballots(experiment, house, ready, options, base, checks)
     alpha = 1 - options.confidence
     games = _server_games(house, options, base)
-    tests = [*sampler(plan, base), survivors(house, base), *games.findings(), *_releases(house, ready, options, base)]
+    tests = [
+        *sampler(ready.server, base),
+        survivors(house, base),
+        *games.findings(),
+        *_releases(house, ready, options, base),
+    ]
     tests += games.bounds(plan.epsilon_server, plan.request.delta, alpha / 2, min(alpha / 2, CONDITIONAL))
     outsider, found = _outsider(experiment, house, ready, options, base)
     lower, guessed = outsider.finding("epsilon one run", plan.epsilon, plan.request.delta, alpha, base)
@@ -91,12 +98,21 @@ def _server_games(house: House, options: Options, base: int) -> ServerGames:
 
 
 def _releases(house: House, ready: Ready, options: Options, base: int) -> list[Finding]:
-    """Test the released noise of every kind of round, and of the vote before them."""
+    """Test the noise of every kind of round: of training, of the vote or warm start before, of measurements."""
     rounds = 2 if options.secure else int(np.clip(_affordable(house, 2.0), 4, 200))
+    size = house.plan.shares.cap
     found = released_noise(house, "cohort", rounds=rounds, seed=base)
+    found += each_share(house, "client's", messages=size * _affordable(house, 3.0), seed=base)
+    if options.secure:  # a session of a vote has one round
+        return found
     vote = ready.protection.vote_plan
-    if vote is not None and not options.secure:  # a session of a vote has one round
-        found += released_noise(furnish(voting(ready, vote), vote), "vote", rounds=rounds, seed=base, silent=True)
+    elected = None if vote is None else voting(ready, vote)
+    for name, stage in {"vote": elected, "warm start": warming(ready), "measurement": measuring(ready)}.items():
+        if stage is not None and stage.plan is not None:
+            other = furnish(stage, stage.plan)
+            found += released_noise(other, name, rounds=rounds, seed=base, silent=True)
+            messages = stage.plan.shares.cap * _affordable(other, 1.0)
+            found += each_share(other, name, messages=messages, seed=base, silent=True)
     return found
 
 

@@ -16,7 +16,7 @@ from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.ready import Ready, elect
 from sottovoce.federation.around import Around
 from sottovoce.federation.behaviour import Behaviour
-from sottovoce.federation.engine import Engine, Reply, Request, drive
+from sottovoce.federation.engine import Engine, Evaluator, Reply, Request, drive
 from sottovoce.federation.leaving import Leaving
 from sottovoce.federation.round import server_round
 from sottovoce.studies.audit.canaries import Canaries, Canary
@@ -27,7 +27,7 @@ from sottovoce.threats.audit.sample import NoiseSample
 
 __all__ = ["Account", "Marked", "Start", "Told", "play_still", "play_training", "start_local"]
 
-Start = Callable[[Parts, Behaviour], AbstractContextManager[Engine]]
+Start = Callable[[Parts, Behaviour | None], AbstractContextManager[tuple[Engine, Evaluator]]]
 Told = Callable[[int, int], None]
 
 
@@ -54,12 +54,12 @@ class Account:
 
 
 @contextmanager
-def start_local(parts: Parts, canaries: Behaviour) -> Iterator[Engine]:
-    """Start the engine of the experiment, with canaries among its clients."""
+def start_local(parts: Parts, canaries: Behaviour | None) -> Iterator[tuple[Engine, Evaluator]]:
+    """Start the engine of the experiment, with canaries among its clients, and what computes on the data."""
     experiment = parts.experiment
     blueprint = replace(parts.blueprint(), behaviour=canaries)
     with start_workers(experiment.engine, blueprint, parts.arrays()) as workers:
-        yield Leaving(workers, experiment.make_dropout(), parts.seeds.world)
+        yield Leaving(workers, experiment.make_dropout(), parts.seeds.world), workers
 
 
 def play_training(
@@ -73,7 +73,7 @@ def play_training(
     outsider = Outsider(units, plan.rounds)
     scores = np.zeros(len(canaries))
     behaviour = _behaviour(canaries, present)
-    with start(parts, behaviour) as inner:
+    with start(parts, behaviour) as (inner, _):
         engine = Marked(inner, frozenset(canaries))
         account = Account()
         ready = elect(ready, engine, account)

@@ -14,13 +14,13 @@ from sottovoce.core.errors import InputError
 from sottovoce.core.validate import in_range
 from sottovoce.experiment.config import Experiment, parse
 from sottovoce.experiment.parts import gather
-from sottovoce.experiment.protection import protect
+from sottovoce.experiment.protection import Protection, protect
 from sottovoce.experiment.ready import Ready, make_ready, start_engine, with_importance
 from sottovoce.federation.engine import Evaluator
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.studies.audit.one_run import Start, start_local
 
-__all__ = ["CONDITIONAL", "CONFIDENCE", "ENOUGH", "Options", "number", "ready_to_play"]
+__all__ = ["CONDITIONAL", "CONFIDENCE", "ENOUGH", "Options", "number", "protected", "ready_to_play"]
 
 CONFIDENCE = 0.95
 ENOUGH = 400  # canaries: more hardly show more
@@ -62,16 +62,21 @@ class Options:
             in_range("canaries", self.canaries, low=2)
 
 
-def ready_to_play(experiment: Experiment, options: Options, seed: int | None = None) -> tuple[Ready, PrivacyPlan]:
-    """Return the federation as the experiment makes it, with honest clients and the sums that are to be played."""
+def protected(experiment: Experiment, options: Options, seed: int | None = None) -> Protection:
+    """Return the experiment's parts and plans, with honest clients and the sums that are to be played."""
     tables = {name: dict(table) for name, table in experiment.tables().items() if name != "threat"}
     real, ideal = ("ballot", "ideal-ballot") if experiment.counts_ballots else ("real", "ideal")
     tables["aggregation"]["secure"] = real if options.secure else ideal
     tables["aggregation"].pop("helper", None)  # one that listens elsewhere: the games have their own
     if seed is not None:
         tables["experiment"]["seed"] = seed
-    parts = gather(parse(tables))
-    protection = protect(parts)
+    return protect(gather(parse(tables)))
+
+
+def ready_to_play(experiment: Experiment, options: Options, seed: int | None = None) -> tuple[Ready, PrivacyPlan]:
+    """Return the federation as the experiment makes it, with honest clients and the sums that are to be played."""
+    protection = protected(experiment, options, seed)
+    parts = protection.parts
     asks = protection.unsolved or (parts.scheme.needs_importance and protection.vote_plan is None)
     with start_engine(parts) if asks else nullcontext((None, None)) as (_, evaluator):
         ready = make_ready(protection, cast("Evaluator", evaluator))  # which is not asked where there is none

@@ -2,21 +2,91 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from sottovoce.core.streams import Purpose, Seeds
-from sottovoce.privacy import PrivacyPlan
-from sottovoce.studies.audit.canaries import Canaries, Canary
-from sottovoce.studies.audit.stage import House
+from sottovoce.core.errors import InputError
+from sottovoce.core.streams import Seeds
+from sottovoce.federation.round import Server
+from sottovoce.studies.audit.canaries import OVERSIZED, Canaries, Canary
+from sottovoce.studies.audit.stage import House, Sight
 from sottovoce.studies.audit.units import Units
+from sottovoce.threats.audit.cells import CellNoise, CellShifts
 from sottovoce.threats.audit.finding import Finding, checked
 from sottovoce.threats.audit.sample import NoiseSample
 from sottovoce.threats.audit.sampling import cohort_sizes, rates
 
-__all__ = ["released_noise", "sampler", "survivors"]
+__all__ = ["each_share", "released_noise", "sampler", "survivors"]
 
 _VALUES = 30_000  # noise values of a cohort size, if the rounds for them are not too many
 _DRAWN = 20_000_000  # coins of an audit of the sampler
+_SHARES = 128  # of noise in each coordinate: they show half the noise in one of a million
+_UNSEEN = 24  # rounds without clients: the server's own noise in each coordinate
+
+
+def each_share(house: House, name: str, *, messages: int, seed: int, silent: bool = False) -> list[Finding]:
+    """Test the noise of each client and in each coordinate, and what a canary moves in each coordinate.
+
+    A sum over all of them hides a client or a coordinate without noise. About as many `messages` are looked at, of
+    clients spread over the federation; masked ones cannot be. `silent` clients send nothing, as in `released_noise`.
+    """
+    plan, units = house.plan, Units(house.plan)
+    size = plan.shares.cap
+    if house.knowledge.policy is not None:
+        return []
+    share = units.variance / size
+    clients = CellNoise(house.clients, discrete=units.discrete)
+    places = CellNoise(plan.word_length, discrete=units.discrete)  # the count of adaptive clipping is the last one
+    centre = np.zeros(plan.word_length) if silent else units.still()
+    rounds = -(-max(house.clients, _SHARES) // size)
+    exact = True
+    spread = max(1, rounds * size // max(size, messages))  # of every so many cohorts one is played
+    for round_ in range(1, rounds + 1, spread):
+        cohort = sorted((round_ * size + index) % house.clients for index in range(size))
+        canaries = Canaries(dict.fromkeys(cohort, Canary(0))) if silent else None
+        sight = house.play(Seeds(seed), round_, cohort, canaries=canaries, keep=size)
+        exact &= _as_sent(units, sight)
+        for client, words in sight.shares.items():
+            noise = units.signed(words) - centre
+            clients.add_to(client, noise, share)
+            places.add(noise, share)
+    found = [checked(f"{name} sum as it was sent", exact, "a released sum is not the sum of the messages that came")]
+    found += clients.findings(f"{name} share of each client", "the noise of a message", "client")
+    found += places.findings(f"{name} share in each coordinate", "the noise of a message", "coordinate")
+    return found + ([] if units.form == "signs" else _each_shift(house, name, messages, seed + 1))
+
+
+def _as_sent(units: Units, sight: Sight) -> bool:
+    """Tell whether a sum of which nobody was missing was opened as it came: on the grid, with nothing added."""
+    if sight.total.values is None or sight.seen is None:
+        return False
+    plan = units.plan
+    sent = np.sum([words.astype(np.float64) for words in sight.shares.values()], axis=0)
+    if plan.bits is None:
+        return np.allclose(sent, sight.seen, rtol=1e-5, atol=1e-5 * plan.stddev()) and np.array_equal(
+            np.asarray(sight.seen, np.float32), sight.total.values
+        )
+    released = (units.signed(sight.seen)[: plan.request.length] * plan.step()).astype(np.float32)
+    return bool((sent % 2.0**plan.bits == sight.seen).all()) and np.array_equal(released, sight.total.values)
+
+
+def _each_shift(house: House, name: str, messages: int, seed: int) -> list[Finding]:
+    """Test that a message of one coordinate, far above the clip norm, is clipped, whichever coordinate it is."""
+    plan, units = house.plan, Units(house.plan)
+    length, size = plan.request.length, plan.shares.cap
+    shifts, variance = CellShifts(length), units.variance / size
+    places = np.linspace(0, length - 1, min(length, max(size, messages))).round().astype(int)
+    for round_, start in enumerate(range(0, places.size, size), 1):
+        cohort = sorted((start + index) % house.clients for index in range(size))
+        own = {client: int(place) for client, place in zip(cohort, places[start:], strict=False)}
+        canaries = Canaries({client: Canary(place, scale=OVERSIZED) for client, place in own.items()}, frozenset(own))
+        shares = house.play(Seeds(seed), round_, cohort, canaries=canaries, keep=size).shares
+        for client, place in own.items():
+            if client in shares:
+                shifts.add(place, float(units.signed(shares[client])[place]), variance)
+    what = f"a canary (dirac {OVERSIZED:g})"
+    return shifts.findings(f"{name} clipping in each coordinate", units.update_radius, what, "coordinate")
 
 
 def released_noise(house: House, name: str, *, rounds: int, seed: int, silent: bool = False) -> list[Finding]:
@@ -35,16 +105,24 @@ def released_noise(house: House, name: str, *, rounds: int, seed: int, silent: b
     for size in sorted({0, floor, expected, cap}) if chance else [cap]:
         centre = 0.0 if silent else float(units.still()[0]) * size
         sample = NoiseSample(units.variance, centre=centre, discrete=units.discrete)
+        places = CellNoise(plan.request.length, discrete=units.discrete)
         seeds = Seeds(seed + size)
         cohort = list(range(size))
         canaries = Canaries(dict.fromkeys(cohort, Canary(0))) if silent else None
-        for round_ in range(1, min(rounds, 1 + _VALUES // plan.request.length) + 1):
+        most = min(rounds, 1 + _VALUES // plan.request.length)
+        if size == 0 and house.knowledge.policy is None:
+            most = max(most, _UNSEEN)
+        for round_ in range(1, most + 1):
             sight = house.play(seeds, round_, cohort, canaries=canaries)
             if sight.total.values is None:
                 found.append(checked(f"{name} of {size}", False, f"a cohort of {size} released nothing"))
                 break
-            sample.add(units.of_release(sight.total.values, plan.request.clip_norm))
-        found += sample.findings(f"{name} of {size}", f"the noise of a released {name} of {size} clients")
+            released = units.of_release(sight.total.values, plan.request.clip_norm)
+            sample.add(released)
+            places.add(released - centre, units.variance)
+        what = f"the noise of a released {name} of {size} clients"
+        found += sample.findings(f"{name} of {size}", what)
+        found += places.findings(f"{name} of {size} in each coordinate", what, "coordinate")
     return found
 
 
@@ -61,20 +139,24 @@ def survivors(house: House, seed: int) -> Finding:
     )
 
 
-def sampler(plan: PrivacyPlan, seed: int) -> list[Finding]:
-    """Test that cohorts are drawn as they are charged for, and that caps are kept."""
+def sampler(server: Server, seed: int) -> list[Finding]:
+    """Test that the server draws cohorts as they are charged for, in every round anew, and that caps are kept."""
+    plan = server.plan
+    if plan is None:
+        raise InputError("a run that is not private has no sampler to audit")
     request = plan.request
+    server = replace(server, streams=Seeds(seed).server)
     rounds = int(np.clip(_DRAWN // request.clients, 200, 2000))
-    rng = Seeds(seed).server.get(Purpose.COHORT)
     sizes, draws = np.zeros(rounds, np.int64), np.zeros(request.clients, np.int64)
     most, least = 0, plan.shares.cap
+    nobody = {"draws": np.zeros(request.clients, np.int32)}
     for round_ in range(rounds):
-        drawn = plan.draw_cohort(np.zeros(request.clients, np.int32), rng)
-        sizes[round_] = drawn.draws.sum()
-        draws += drawn.draws
-        most = max(most, drawn.clients.size)
-        least = min(least, drawn.clients.size or least)
-    worn = plan.draw_cohort(np.full(request.clients, plan.max_participations, np.int32), rng)
+        clients, kept = server.draw(nobody, round_ + 1)
+        sizes[round_] = kept["draws"].sum()
+        draws += kept["draws"]
+        most = max(most, len(clients))
+        least = min(least, len(clients) or least)
+    worn, _ = server.draw({"draws": np.full(request.clients, plan.max_participations, np.int32)}, rounds + 1)
     fixed = request.cohort_size if request.sampling == "fixed" else None
     return [
         cohort_sizes("cohort sizes", sizes, request.clients, request.sample_rate, fixed=fixed),
@@ -87,7 +169,7 @@ def sampler(plan: PrivacyPlan, seed: int) -> list[Finding]:
         ),
         checked(
             "participation cap",
-            worn.clients.size == 0,
+            not worn,
             f"clients that were drawn {plan.max_participations} times, which is the cap, take part once more",
         ),
     ]

@@ -36,7 +36,7 @@ def audit_ballots(
     plan, hall = house.plan, _hall(house, ready, base)
     alpha, delta = 1 - options.confidence, plan.request.delta
     games = _games(hall, options, base)
-    tests = [*sampler(plan, base), one_ballot(hall, base), counted_enough(hall, base), *games.findings()]
+    tests = [*sampler(ready.server, base), one_ballot(hall, base), counted_enough(hall, base), *games.findings()]
     tests += noise_of_cohorts(hall, rounds=_affordable(hall, plan.shares.cap, 2.0), seed=base)
     rates = alpha / 4, min(alpha / 4, CONDITIONAL / 2)
     for view in games.views:

@@ -132,7 +132,7 @@ def _train(experiment: Experiment, outsider: Outsider, options: Options, seed: i
     trace = _Trace(Outsider(Units(plan), plan.rounds), canaries, plan.request.length)
     coding = aggregator.coding
     aggregator.coding = Opening(coding.plan, coding.seeds, coding.form, trace.take)
-    with options.start(parts, _voters(canaries, present)) as inner, TemporaryDirectory() as folder:
+    with options.start(parts, _voters(canaries, present)) as (inner, _), TemporaryDirectory() as folder:
         engine = Marked(inner, frozenset(canaries))
         ready.enrol(engine)
         # Canaries are noise to the model: a round that breaks it is thrown away, and the run goes on.

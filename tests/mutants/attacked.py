@@ -148,8 +148,8 @@ MUTANTS = (
         "a client casts two ballots in a round, from two models, and the difference shows",
         (
             "federation/client.py",
-            "        state.mark.before_mask(heard.round)\n        own = self._own",
-            "        own = self._own",
+            "        state.mark.before_mask(heard.round)  # last",
+            "        # last",
         ),
         tests=CASTING,
     ),

@@ -7,6 +7,7 @@ from tests.mutants.mutant import of
 __all__ = ["MUTANTS"]
 
 MEMORY = "tests/attacks/test_b3_memory.py"
+WORDS = "tests/attacks/test_b7_what_others_send.py"
 
 MUTANTS = (
     of(
@@ -45,5 +46,60 @@ MUTANTS = (
         "whoever sends to a node while it trains fills its memory",
         ("deployment/join.py", "if self.waiting and self.waiting +", "if False and self.waiting +"),
         tests=MEMORY,
+    ),
+    of(
+        "ballot-marked-before-it-is-cast",
+        "a request that must be refused uses up a round number for ever",
+        ("federation/client.py", "message = cast(", "state.mark.before_mask(heard.round)\n        message = cast("),
+        (
+            "federation/client.py",
+            "        state.mark.before_mask(heard.round)  # last, as it cannot be undone; nothing has left yet\n",
+            "",
+        ),
+        tests=WORDS,
+    ),
+    of(
+        "rounds-remembered-before-they-are-checked",
+        "one request for round 2^32 is the last that a node answers",
+        ("deployment/node.py", "self._check_round(seat, came.round)", "pass"),
+        tests=WORDS,
+    ),
+    of(
+        "ballot-rounds-without-end",
+        "a ballot node takes a number beyond the plan for a round, and rounds only rise",
+        ("federation/client.py", "            self.ballot.check_round(round_)", "            pass"),
+        ("federation/client.py", "round_ > self.last_round:", "False:"),
+        tests=WORDS,
+    ),
+    of(
+        "json-of-any-depth",
+        "a stack as deep as somebody likes, where the interpreter does not count its own",
+        ("core/remote.py", "if level > DEPTH:", "if False:"),
+        tests=WORDS,
+    ),
+    of(
+        "brackets-hidden-in-texts",
+        "closing brackets in texts hide the depth of what follows",
+        ("core/remote.py", """rb'"(?:[^"\\\\]|\\\\.)*+(?:"|\\\\?\\Z)|[\\[\\]{}]'""", """rb'[\\[\\]{}]'"""),
+        tests=WORDS,
+    ),
+    of(
+        "escapes-in-log-lines",
+        "a node's words move the cursor of the operator's terminal, or hide what was said",
+        ("cli/output.py", "text = printable(f\"{'warning", "text = (f\"{'warning"),
+        ("cli/output.py", "print(printable(text), file", "print(text, file"),
+        tests=WORDS,
+    ),
+    of(
+        "escapes-in-tables",
+        "a run folder of somebody else's acts on the terminal that shows it",
+        ("cli/output.py", "Segment(printable(segment.text)", "Segment(segment.text"),
+        tests=WORDS,
+    ),
+    of(
+        "escapes-in-greetings",
+        "what a server says it plays reaches the node's terminal as it is",
+        ("federation/mqtt/greeting.py", "value if value.isprintable() else one_line(value)", "value"),
+        tests=WORDS,
     ),
 )

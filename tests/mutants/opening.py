@@ -14,7 +14,7 @@ MUTANTS = (
     of(
         "update-at-the-price-of-a-vote",
         "a server asks for an update in round 0, which the ledger charges as a vote or a measurement",
-        ("deployment/node.py", "if (came.round == 0) != self._opening:", "if False:"),
+        ("deployment/node.py", "if (round_ == 0) != self._opening:", "if False:"),
         tests=NODE,
     ),
     of(

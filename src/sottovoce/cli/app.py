@@ -156,7 +156,7 @@ def _refuse(message: str, code: int, *, bug: bool = False) -> int:
     lines = [line.strip() for line in message.splitlines() if line.strip()] or ["no reason was given"]
     if os.environ.get(DEBUG):
         note(f"error: {message}")
-        traceback.print_exc(file=sys.stderr)
+        note(traceback.format_exc().rstrip())
         return code
     # A worker's error carries its traceback; the first and the last line say what and why.
     note(f"error: {lines[0]}" if len(lines) == 1 else f"error: {lines[0]} {lines[-1]}")

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from sottovoce.cli.progress import Lines, Record, Silence, Tally, View
+from sottovoce.core.remote import printable
 from sottovoce.report.units import ABSENT, decimal, epsilon, human_bytes, human_seconds
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Board:
 
     def say(self, text: str) -> None:
         """Write the line above the table."""
-        self._live.console.print(text, markup=False, highlight=False)
+        self._live.console.print(printable(text), markup=False, highlight=False)
 
     def table(self) -> Table:
         """Draw the table."""

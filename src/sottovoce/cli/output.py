@@ -14,12 +14,15 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from sottovoce.core.errors import RunError
+from sottovoce.core.remote import printable
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
 
 __all__ = ["ReaderGone", "discard_stdout", "messages", "note", "put", "put_json", "put_tables", "waiting", "width"]
 
+_REMEMBERED = 10_000  # sentences that are not said again
 _PIPE_WIDTH = 240  # a file or a pipe has no edge at which lines must be folded
 
 
@@ -46,7 +49,10 @@ def discard_stdout() -> None:
 
 def put_json(document: Any) -> None:
     """Write one JSON document; numbers that JSON does not have are null."""
-    put(json.dumps(_plain(document), indent=2, ensure_ascii=False, allow_nan=False, default=str) + "\n")
+    text = json.dumps(_plain(document), indent=2, ensure_ascii=False, allow_nan=False, default=str)
+    if not text.replace("\n", "").isprintable():  # JSON escapes some of what a terminal acts on, and not all
+        text = "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+    put(text + "\n")
 
 
 def put_tables(*tables: RenderableType, at_most: int | None = None) -> None:
@@ -56,9 +62,22 @@ def put_tables(*tables: RenderableType, at_most: int | None = None) -> None:
     console = Console(file=sys.stdout, width=at_most or (None if _on_terminal() else _PIPE_WIDTH), highlight=False)
     with console.capture() as captured:
         for table in tables:
-            console.print(table)
+            console.print(_Harmless(table))
     # Tables are padded to their width; blanks at the end of a line help nobody.
     put("\n".join(line.rstrip() for line in captured.get().strip("\n").splitlines()) + "\n")
+
+
+class _Harmless:
+    """Renderable whose text holds nothing that a terminal acts on; rich adds colours after that."""
+
+    def __init__(self, inner: RenderableType) -> None:
+        self._inner = inner
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        from rich.segment import Segment
+
+        for segment in console.render(self._inner, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
 def width() -> int:
@@ -73,7 +92,7 @@ def width() -> int:
 def note(text: str) -> None:
     """Write a line to stderr; if nobody reads it, go on without."""
     with suppress(OSError, ValueError):
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -96,13 +115,15 @@ class _Sayer(logging.Handler):
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__()
         self._say = say
-        self._said: set[str] = set()
+        self._said: dict[str, None] = {}  # the newest of them: others may make up sentences without end
 
     def emit(self, record: logging.LogRecord) -> None:
         """Say the record, if it was not said before."""
-        text = f"{'warning: ' * (record.levelno >= logging.WARNING)}{record.getMessage()}"
+        text = printable(f"{'warning: ' * (record.levelno >= logging.WARNING)}{record.getMessage()}")
         if text not in self._said:
-            self._said.add(text)
+            self._said[text] = None
+            if len(self._said) > _REMEMBERED:
+                del self._said[next(iter(self._said))]
             self._say(text)
 
 

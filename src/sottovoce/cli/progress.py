@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from sottovoce.cli.output import note
+from sottovoce.core.remote import printable
 from sottovoce.report.units import ABSENT, decimal, human_bytes, human_seconds
 
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ class Bar:
 
     def say(self, text: str) -> None:
         """Write the line above the bars."""
-        self._bars.console.print(text, markup=False, highlight=False)
+        self._bars.console.print(printable(text), markup=False, highlight=False)
 
 
 def view(*, quiet: bool, named: bool = False) -> View:

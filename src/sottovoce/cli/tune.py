@@ -14,6 +14,7 @@ import typer
 from sottovoce.cli.options import AsJson, Changes, ExperimentFile, Quiet
 from sottovoce.cli.output import messages, note, put_json, put_tables
 from sottovoce.core.errors import InputError, RunError
+from sottovoce.core.remote import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -207,7 +208,7 @@ def _progress(budget: int, *, quiet: bool) -> Iterator[tuple[Callable[[Step], No
     )
 
     def say(text: str) -> None:
-        bar.console.print(text, markup=False, highlight=False)
+        bar.console.print(printable(text), markup=False, highlight=False)
 
     with bar:
         task = bar.add_task("starting", total=1)

@@ -73,6 +73,8 @@ def value_words(value: Any) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)  # TOML's nan and inf are Python's
     text = json.dumps(value, ensure_ascii=False, default=repr)
+    if not text.isprintable():  # JSON escapes some of what a terminal acts on, and not all
+        text = "".join(letter if letter.isprintable() else f"\\u{ord(letter):04x}" for letter in text)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 

@@ -15,7 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Self
 
-from sottovoce.core.errors import InputError, PrivacyError, RunError, SecAggError
+from sottovoce.core.errors import InputError, PrivacyError, RunError, SecAggError, WireError
+from sottovoce.core.remote import read_json
 from sottovoce.core.streams import Seeds
 from sottovoce.deployment.durable import replace_file
 from sottovoce.deployment.helper_link import another_run, count_keys, greeting
@@ -38,6 +39,7 @@ __all__ = ["Desk", "open_desk"]
 
 _SETUP: Final = 1 << 26  # bytes of a request before the terms are known
 _RUN: Final = 16
+_GREETING: Final = 4096  # bytes of a greeting that is looked into
 _MARKED: Final = ("confirm", "open")  # after these the account has one line more
 
 
@@ -213,8 +215,8 @@ def _largest(terms: BallotTerms) -> int:
 
 
 def _difference(theirs: bytes, ours: bytes) -> str:
-    with suppress(ValueError):
-        their, own = json.loads(theirs), json.loads(ours)
+    with suppress(WireError):
+        their, own = read_json(theirs, most=_GREETING), json.loads(ours)
         words = {
             "version": "another version of sottovoce",
             "protocol": "another version of sottovoce",

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from sottovoce.core.errors import InputError, RunError, SottovoceError, WireError
+from sottovoce.core.remote import one_line, printable
 from sottovoce.deployment.flower_node import answers, installed, switch
 from sottovoce.deployment.roster import Roster
 from sottovoce.deployment.serve import serve
@@ -147,7 +148,7 @@ class GridCarrier:
                 self._push()
                 self._pull()
             except Exception as error:  # whatever Flower raises: its fleet may come back
-                log.warning("Flower: %s; trying again", error)
+                log.warning("Flower: %s; trying again", one_line(str(error)))
                 self._ending.wait(_ROLL_CALL)
 
     def _call_the_roll(self) -> None:
@@ -253,7 +254,7 @@ def client_app() -> ClientApp:
         try:
             parts = answers(context.node_config, _unpacked(message, 1 << 30))
         except SottovoceError as error:
-            print(f"error: {_in_words_of(_NODES_WORDS, error)}", flush=True)
+            print(f"error: {printable(_in_words_of(_NODES_WORDS, error))}", flush=True)
         except OSError as error:
             print(f"error: {error.filename or 'a file'} cannot be used: {error.strerror or error}", flush=True)
         except Exception:  # Flower would send its words to the server, and they may depend on records

@@ -9,6 +9,7 @@ import ssl
 from typing import Final, NamedTuple
 
 from sottovoce.core.errors import InputError, PrivacyError, RunError, SecAggError, SottovoceError
+from sottovoce.core.remote import one_line
 from sottovoce.core.words import value_words
 from sottovoce.deployment.identity import Identity
 
@@ -87,9 +88,8 @@ def refusal_of(error: SottovoceError) -> tuple[int, bytes]:
 
 def error_of(code: int, payload: bytes) -> SottovoceError:
     """Return the error that a refusal stands for; control characters of the other side reach no terminal."""
-    words = "".join(letter if letter.isprintable() else "?" for letter in payload.decode(errors="replace")[:2000])
     kind = _REFUSALS[code - 1] if 1 <= code <= len(_REFUSALS) else SecAggError
-    return kind(words or "the helper refuses without a word")
+    return kind(one_line(payload, 2000) if payload else "the helper refuses without a word")
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:

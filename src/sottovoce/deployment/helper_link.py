@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import socket
 import ssl
 import time
@@ -79,7 +80,7 @@ class HelperLink:
         """Return the run that the helper has counted for, in hex, or raise why it cannot be asked."""
         try:
             self._connect()
-            return self._ask("greet", self._greeting).decode("ascii", "replace")
+            return _run_of(self._ask("greet", self._greeting))
         except SecAggError as error:
             raise RunError(str(error)) from None
         finally:
@@ -206,6 +207,13 @@ class HelperLink:
         if code:
             raise error_of(code, reply)
         return reply
+
+
+def _run_of(answer: bytes) -> str:
+    """Return the run that a helper names, in hex; empty if it has counted for none."""
+    if not re.fullmatch(rb"([0-9a-f]{32})?", answer):
+        raise SecAggError("the helper answers the greeting with no run; install the same version on both sides")
+    return answer.decode("ascii")
 
 
 def _stands(connection: ssl.SSLSocket) -> bool:

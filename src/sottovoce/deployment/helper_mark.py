@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
-from sottovoce.core.errors import InputError, PrivacyError, RunError, SecAggError
+from sottovoce.core.errors import InputError, PrivacyError, RunError, SecAggError, WireError
+from sottovoce.core.remote import read_json
 from sottovoce.deployment.durable import PRIVATE, replace_file
 from sottovoce.secagg.primitives import SIGNATURE, sign, verify
 
@@ -23,6 +24,7 @@ __all__ = ["MARK", "Mark", "MarkFile"]
 
 _DOMAIN: Final = b"sottovoce helper mark 1\n"
 _HEAD: Final = 32
+_MOST: Final = 4096  # bytes of a mark's file
 MARK: Final = 8 + _HEAD + SIGNATURE
 """Bytes of a mark between server and helper."""
 
@@ -56,6 +58,8 @@ class Mark:
         if len(packed) != MARK:
             raise SecAggError(f"a mark of the helper's account has {MARK} bytes, got {len(packed)}")
         lines = int.from_bytes(packed[:8], "little")
+        if lines >= 1 << 63:
+            raise SecAggError(f"a mark of {lines} lines is refused: no account has so many")
         return Mark(lines, packed[8 : 8 + _HEAD].hex(), packed[8 + _HEAD :]) if lines else None
 
 
@@ -70,7 +74,7 @@ class MarkFile:
         """Return the newest mark of a run, or None if there was none; refuses another helper's."""
         path = self._path(run)
         try:
-            told = json.loads(path.read_bytes())
+            told = read_json(path.read_bytes(), most=_MOST)
             mark = Mark(int(told["lines"]), str(told["head"]), bytes.fromhex(told["signature"]))
             if len(bytes.fromhex(mark.head)) != _HEAD or not 0 < mark.lines < 1 << 63:
                 raise ValueError(mark.lines)
@@ -78,7 +82,7 @@ class MarkFile:
             return None
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, WireError):
             raise InputError(f"{path} is damaged; restore it: it says how far the helper's account had come") from None
         if not mark.holds(run, self.key):
             raise InputError(

@@ -15,12 +15,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from sottovoce.core.errors import InputError, PrivacyError, SecAggError, SottovoceError
+from sottovoce.core.remote import one_line
 from sottovoce.deployment.book import Book
 from sottovoce.federation.ballots.remote import in_run
 from sottovoce.federation.client import Client, ClientState, Knowledge
 from sottovoce.federation.evaluation import EVALUATION
 from sottovoce.federation.mqtt.envelope import NO_RUN, SERVER, Envelope, Kind, open_message
-from sottovoce.federation.mqtt.greeting import Facts, Gone, Hello, Refusal, Welcome, sentence_of
+from sottovoce.federation.mqtt.greeting import Facts, Gone, Hello, Refusal, Welcome
 
 __all__ = ["Kept", "Member", "Memory", "Node", "Over", "Stage"]
 
@@ -257,7 +258,7 @@ class Node:
         return in_run(client, bytes.fromhex(self.member.facts.roster), run)
 
     def _part(self, payload: bytes) -> None:
-        words = sentence_of(payload[1:])
+        words = one_line(payload[1:])
         if payload[:1] == b"\x01":
             self.over = Over(0, words)
         else:
@@ -270,6 +271,11 @@ class Node:
         if came.attempt < self._attempt or came.round < seat.round:
             self.dropped += 1  # of an earlier life of the server, or a round that is over
             return []
+        try:
+            self._check_round(seat, came.round)  # before anything is remembered: rounds only rise
+        except SecAggError as error:
+            log.warning("round %d, %s: refused: %s", came.round, came.phase, error)
+            return [self._sign(Kind.REFUSAL, str(error).encode(), came)]
         self._attempt = came.attempt
         if came.round > seat.round:
             seat.round, seat.answers = came.round, {}
@@ -288,11 +294,15 @@ class Node:
                 stored = _Stored(asked, Kind.REFUSAL, reason.encode())
         return [self._sign(stored.kind, stored.payload, came)]
 
+    def _check_round(self, seat: _Seat, round_: int) -> None:
+        """Raise unless a round can be asked for now."""
+        if (round_ == 0) != self._opening:
+            now = "round 0 is open" if self._opening else "there is no round 0, or it is over"
+            raise SecAggError(f"round {round_} is refused: {now}")
+        seat.client.knowledge.check_round(round_)
+
     def _answer(self, seat: _Seat, came: Envelope) -> tuple[Kind, bytes]:
         try:
-            if (came.round == 0) != self._opening:
-                now = "round 0 is open" if self._opening else "there is no round 0, or it is over"
-                raise SecAggError(f"round {came.round} is refused: {now}")
             charged = came.phase == ("train" if seat.client.knowledge.ballot is not None else CHARGED)
             if charged and not self._book.affords(came.round):
                 spent = (

@@ -8,7 +8,6 @@ it in compares the request's digest with its operator, by telephone for example.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,8 @@ from typing import Any, Final, final
 
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
 
-from sottovoce.core.errors import InputError
+from sottovoce.core.errors import InputError, WireError
+from sottovoce.core.remote import read_json
 from sottovoce.deployment.certificates import make_request, read_request
 from sottovoce.deployment.roster import canonical, check_name
 from sottovoce.secagg.primitives import KEY, SIGNATURE, sign, usable, verify, verifying_key
@@ -27,6 +27,7 @@ _DOMAIN: Final = b"sottovoce request 1\n"
 _KIND: Final = "sottovoce request"
 _HELPER_KIND: Final = "sottovoce helper request"
 _VERSION: Final = 1
+_MOST: Final = 1 << 16  # bytes of a request
 
 
 @final
@@ -70,9 +71,9 @@ class Request:
 
 def _parse(raw: bytes, helper: bool) -> Request:
     try:
-        document = json.loads(raw)
-    except (ValueError, RecursionError):
-        raise InputError("this is no request: it is not JSON") from None
+        document = read_json(raw, most=_MOST)
+    except WireError as error:
+        raise InputError(f"this is no request: {error}") from None
     kind, other = (_HELPER_KIND, _KIND) if helper else (_KIND, _HELPER_KIND)
     if isinstance(document, dict) and document.get("kind") == other:
         whose, command = ("a node's", "node") if helper else ("a helper's", "helper")

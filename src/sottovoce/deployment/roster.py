@@ -22,7 +22,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, final
 
-from sottovoce.core.errors import InputError
+from sottovoce.core.errors import InputError, WireError
+from sottovoce.core.remote import one_line, read_json
 from sottovoce.core.words import value_words
 from sottovoce.deployment.durable import replace_file
 from sottovoce.deployment.roster_helper import Counter
@@ -33,6 +34,7 @@ __all__ = ["Entry", "Roster", "canonical", "check_name", "check_pin", "fingerpri
 _DOMAIN: Final = b"sottovoce roster 1\n"
 _KIND: Final = "sottovoce roster"
 _VERSION: Final = 1
+_MOST: Final = 1 << 28  # bytes of a roster: a million nodes
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _FIELDS: Final = {"kind", "nodes", "revision", "root", "server", "signature", "version"}
 
@@ -204,9 +206,9 @@ def check_pin(pinned: str) -> str:
 
 def _parse(raw: bytes, pinned: str) -> Roster:
     try:
-        document = json.loads(raw)
-    except (ValueError, RecursionError):
-        raise InputError("this is no roster: it is not JSON") from None
+        document = read_json(raw, most=_MOST)
+    except WireError as error:
+        raise InputError(f"this is no roster: {error}") from None
     if not isinstance(document, dict) or document.get("kind") != _KIND:
         raise InputError('this is no roster: "kind" is not "sottovoce roster"')
     if document.get("version") != _VERSION:
@@ -215,7 +217,7 @@ def _parse(raw: bytes, pinned: str) -> Roster:
         )
     if set(document) - {"helper"} != _FIELDS:
         odd = sorted((set(document) - {"helper"}) ^ _FIELDS)
-        raise InputError(f"the roster has other fields than version {_VERSION}: {', '.join(map(str, odd))}")
+        raise InputError(f"the roster has other fields than version {_VERSION}: {one_line(', '.join(odd))}")
     root, signature = _unhex(document, "root", KEY), _unhex(document, "signature", SIGNATURE)
     if fingerprint(root) != pinned:
         raise InputError(

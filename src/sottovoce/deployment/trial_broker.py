@@ -30,6 +30,7 @@ from amqtt.plugins.base import BaseAuthPlugin, BaseTopicPlugin
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from sottovoce.core.remote import printable
 from sottovoce.deployment.acl import MESSAGE_LIMIT, WAITING
 
 __all__ = ["CertificateUser", "OwnTopics", "allowed", "main"]
@@ -133,6 +134,14 @@ class _Reader:
         return getattr(self._reader, name)
 
 
+class _Printable(logging.Formatter):
+    """Format of log lines, in which clients' own words hold nothing that a terminal acts on."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        return printable(super().format(record))
+
+
 class _Broker(Broker):
     """Broker that asks for certificates and knows the revoked ones."""
 
@@ -178,7 +187,9 @@ async def _serve(settings: dict[str, Any]) -> None:
 
 def main(arguments: list[str]) -> None:
     """Serve until a signal comes."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    logging.basicConfig(level=logging.INFO)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(_Printable("%(asctime)s %(message)s"))
     amqtt.broker.BrokerProtocolHandler = _Handler
     asyncio.run(_serve(json.loads(Path(arguments[0]).read_text(encoding="utf-8"))))
 

@@ -22,6 +22,7 @@ from sottovoce.federation.ballots.remote import Link
 from sottovoce.federation.ballots.terms import CountKeys
 from sottovoce.federation.client import Knowledge, read_setup, setup_message, split_setup
 from sottovoce.federation.engine import Engine
+from sottovoce.federation.evaluation import EVALUATION
 from sottovoce.federation.local_evaluation import LocalSplit, split_shard
 from sottovoce.models import Shard
 from sottovoce.schemes import Scheme
@@ -130,7 +131,8 @@ def client_knowledge(protection: Protection, setup: bytes) -> Knowledge:
     parts = protection.parts
     bound = read_setup(parts.scheme, parts.network, setup)
     mean_size = parts.mean_size if parts.weighted else None
-    return _knowledge(protection, bound, protection.policy(bound, protection.plan), setup, mean_size)
+    policy, rounds = protection.policy(bound, protection.plan), parts.experiment.experiment.rounds
+    return _knowledge(protection, bound, policy, setup, mean_size, rounds)
 
 
 def opening_knowledge(protection: Protection, setup: bytes) -> Knowledge | None:
@@ -141,7 +143,7 @@ def opening_knowledge(protection: Protection, setup: bytes) -> Knowledge | None:
     parts = opening.protection.parts
     bound = read_setup(opening.scheme, parts.network, setup)
     mean_size = parts.mean_size if parts.weighted else None
-    return _knowledge(opening.protection, bound, opening.policy(bound), setup, mean_size)
+    return _knowledge(opening.protection, bound, opening.policy(bound), setup, mean_size, 0)
 
 
 def measuring_knowledge(protection: Protection) -> Knowledge | None:
@@ -158,7 +160,8 @@ def measuring_knowledge(protection: Protection) -> Knowledge | None:
     protection = replace(protection, plan=protection.evaluation_plan)
     bound = measure_scheme(parts).bind(parts.network.dim, seed=parts.seeds.public.seed, start=parts.start)
     setup = setup_message(bound, parts.seeds.public, parts.network.start_payload())
-    return _knowledge(protection, bound, evaluation_policy(protection, bound), setup, None)
+    last = EVALUATION + parts.experiment.experiment.rounds
+    return _knowledge(protection, bound, evaluation_policy(protection, bound), setup, None, last)
 
 
 def node_records(parts: Parts, number: int, owned: Shard) -> LocalSplit:
@@ -177,7 +180,7 @@ def node_records(parts: Parts, number: int, owned: Shard) -> LocalSplit:
 
 
 def _knowledge(
-    protection: Protection, bound: Scheme, policy: Policy | None, setup: bytes, mean_size: float | None
+    protection: Protection, bound: Scheme, policy: Policy | None, setup: bytes, mean_size: float | None, last: int
 ) -> Knowledge:
     if protection.parts.keys is None:
         raise InputError("a node needs the keys of the roster")
@@ -189,4 +192,5 @@ def _knowledge(
         mean_size=mean_size,
         policy=None if policy is None else policy.bind(setup),
         ballot=protection.ballot_terms(protection.plan, setup),
+        last_round=last,
     )

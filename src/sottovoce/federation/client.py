@@ -116,6 +116,20 @@ class Knowledge:
     mean_size: float | None  # the public mean of |D_k|; None: every client counts the same
     policy: Policy | None  # what the clients of a secure run insist on; None: nothing is masked
     ballot: BallotTerms | None = None  # the terms of a count of ballots; None: there is none
+    last_round: int | None = None  # of the run, by the client's own file; None: nobody else says which rounds there are
+
+    def check_round(self, round_: int) -> None:
+        """Raise unless a round is one of the run.
+
+        Rounds only rise, and some of what remembers them is on disk. So this comes before anything remembers one: a
+        single request for round 2^32 would otherwise be the client's last.
+        """
+        if self.last_round is not None and round_ > self.last_round:
+            raise SecAggError(f"round {round_} is refused: the run ends with round {self.last_round}")
+        if self.policy is not None:
+            self.policy.check_round(round_)
+        if self.ballot is not None:
+            self.ballot.check_round(round_)
 
     def opens(self, phase: str) -> bool:
         """Tell whether the request of a phase is an opening, for clients that keep to the policy.
@@ -128,8 +142,7 @@ class Knowledge:
 
     def read(self, round_: int, phase: str, payload: bytes, memory: State) -> Heard:
         """Return what an opening tells, or refuse it; the same for all clients that it is sent to."""
-        if self.policy is not None:
-            self.policy.check_round(round_)
+        self.check_round(round_)
         session, down = self._announced(round_, payload) if phase in ANNOUNCING else (None, payload)
         if session is not None and session.key_life == "session":
             return Heard(round_, session=session)
@@ -244,7 +257,6 @@ class Client:
     ) -> tuple[bytes, ClientState]:
         """Return a ballot under its pad, sealed and signed: once a round, and no more often than the run allows."""
         terms.check_participation(state.participations)
-        state.mark.before_mask(heard.round)
         own = self._own(heard.round)
         message = cast(
             terms,
@@ -255,6 +267,7 @@ class Client:
             signing_key=own.signing_key,
             entropy=own.entropy,
         )
+        state.mark.before_mask(heard.round)  # last, as it cannot be undone; nothing has left yet
         return message, replace(state, participations=state.participations + 1)
 
     def go_on(self, phase: str, payload: bytes, state: ClientState) -> tuple[bytes, ClientState]:

@@ -20,11 +20,12 @@ from types import TracebackType
 from typing import Final, Self
 
 from sottovoce.core.errors import RunError, SottovoceError, WireError
+from sottovoce.core.remote import one_line
 from sottovoce.federation.client import TRAINING
 from sottovoce.federation.engine import Enrolment, Reply, Request
 from sottovoce.federation.mqtt.carrier import Carrier, Listener
 from sottovoce.federation.mqtt.envelope import SERVER, Envelope, Kind, open_message, topic_from, topic_to
-from sottovoce.federation.mqtt.greeting import Facts, Gone, Hello, Refusal, Welcome, sentence_of
+from sottovoce.federation.mqtt.greeting import Facts, Gone, Hello, Refusal, Welcome
 
 __all__ = ["MqttEngine", "Place", "Status"]
 
@@ -369,7 +370,7 @@ class MqttEngine:
         with self._lock:
             pending.waiting.discard(answer.sender)
         if answer.kind == Kind.REFUSAL:
-            failures[answer.sender] = sentence_of(answer.payload)
+            failures[answer.sender] = one_line(answer.payload)
             return
         try:
             pending.request.take(answer.sender, answer.payload)

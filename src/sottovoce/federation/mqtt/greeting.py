@@ -14,12 +14,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from sottovoce.core.errors import WireError
+from sottovoce.core.remote import one_line, read_json
 
-__all__ = ["Facts", "Gone", "Hello", "Refusal", "Welcome", "sentence_of"]
+__all__ = ["Facts", "Gone", "Hello", "Refusal", "Welcome"]
 
 PROTOCOL: Final = 1
 _LONGEST: Final = 16 << 10  # bytes of what is JSON in a greeting
-_SENTENCE: Final = 400  # letters of a reason that is shown
 _GONE = struct.Struct("<8sI")
 
 
@@ -133,14 +133,7 @@ class Refusal:
     def unpack(cls, payload: bytes) -> Refusal:
         """Read a payload, or refuse it."""
         told = _object(payload, ("life", "reason"))
-        return cls(_text(told["life"]), _line(str(told["reason"])))
-
-
-def sentence_of(payload: bytes) -> str:
-    """Return a reason that came over the network as one line of printable letters."""
-    text = payload[: 4 * _SENTENCE].decode("utf-8", "replace")
-    plain = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
-    return plain[:_SENTENCE] or "no reason was given"
+        return cls(_text(told["life"]), one_line(str(told["reason"])))
 
 
 def _facts(told: Any) -> Facts:
@@ -159,12 +152,10 @@ def _facts(told: Any) -> Facts:
 
 
 def _object(payload: bytes, names: Sequence[str]) -> dict[str, Any]:
-    if len(payload) > _LONGEST:
-        raise WireError(f"greeting: {len(payload)} bytes, at most {_LONGEST} are read")
     try:
-        told = json.loads(payload)
-    except (ValueError, RecursionError):
-        raise WireError("greeting: this is no JSON") from None
+        told = read_json(payload, most=_LONGEST)
+    except WireError as error:
+        raise WireError(f"greeting: {error}") from None
     if not isinstance(told, dict) or set(told) != set(names):
         raise WireError(f"greeting: it must have {', '.join(names)}")
     return told
@@ -173,7 +164,7 @@ def _object(payload: bytes, names: Sequence[str]) -> dict[str, Any]:
 def _text(value: Any) -> str:
     if not isinstance(value, str) or len(value) > 200:
         raise WireError(f"greeting: a short text was expected, got {_short(value)}")
-    return value
+    return value if value.isprintable() else one_line(value)  # it may be shown
 
 
 def _number(value: Any) -> int:
@@ -183,12 +174,7 @@ def _number(value: Any) -> int:
 
 
 def _short(value: object) -> str:
-    return _line(str(value)[:24])
-
-
-def _line(text: str) -> str:
-    """Return a text of somebody else's JSON, which can hold half a letter (a lone surrogate), as one line."""
-    return sentence_of(text.encode("utf-8", "replace"))
+    return one_line(str(value)[:24])
 
 
 def _near(ours: float, theirs: float) -> bool:

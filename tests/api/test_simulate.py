@@ -99,7 +99,9 @@ def test_a_list_of_clients_plays_as_it_is_dealt_and_also_gives_public_records() 
 
 
 def test_a_private_simulation_needs_no_more_than_an_epsilon(tmp_path: Path) -> None:
-    result = simulate((X, Y), "mlp", scheme=("fl-top", {"ratio": 0.1}), privacy=sv.Privacy(**PRIVATE), hidden=8)
+    result = simulate(
+        (X, Y), "mlp", scheme=("fl-top", {"ratio": 0.1}), privacy=sv.Privacy(**PRIVATE), hidden=8, classes=3
+    )
 
     assert result["epsilon"] <= 8
     assert result["vote"]["epsilon"] <= 2
@@ -111,7 +113,7 @@ def test_a_private_simulation_needs_no_more_than_an_epsilon(tmp_path: Path) -> N
 def test_what_privacy_says_is_not_changed() -> None:
     fixed = sv.Privacy(noise_multiplier=1.0, clip_norm=0.5, delta=1e-3, accountant="rdp")
 
-    result = simulate((X, Y), privacy=fixed, rounds=1)
+    result = simulate((X, Y), privacy=fixed, rounds=1, classes=3)
 
     assert result.config["privacy"]["clipping"] == "fixed"
     assert "vote_noise_multiplier" not in result.config["privacy"]

@@ -110,7 +110,6 @@ def test_what_only_a_simulation_can_do_is_refused_in_one_sentence(tables: dict[s
     ("data", "message"),
     [
         ({"shape": [8, 8, 1]}, "shape is given without classes"),
-        ({"classes": 10}, "classes is given without shape"),
         ({"scale": 0.5}, "scale is of records that only nodes hold"),
         ({"shape": [8, 0], "classes": 2}, "shape"),
     ],

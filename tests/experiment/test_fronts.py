@@ -379,7 +379,7 @@ def test_a_projection_from_the_clients_own_records_is_refused_in_a_private_run(
     monkeypatch.chdir(tmp_path)
     source = str(tmp_path / "mine.npz") if spelling == "absolute" else spelling
     model = {**SCATTERING, "projection": {"dims": 20, "source": source, "samples": 50}}
-    tables: dict[str, Any] = {"data": {"source": "mine.npz", "clients": 20}, "model": model}
+    tables: dict[str, Any] = {"data": {"source": "mine.npz", "clients": 20, "classes": 10}, "model": model}
 
     with pytest.raises(PrivacyError, match="is the clients' own data, which is not public"):
         gather(small(**tables, privacy=PRIVACY))

@@ -24,7 +24,7 @@ def nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         raise DataError("a plan read records")
 
     monkeypatch.setattr("sottovoce.experiment.parts.load", refuse)
-    monkeypatch.setattr("sottovoce.experiment.fronts.load", refuse)
+    monkeypatch.setattr("sottovoce.experiment.public.load", refuse)
 
 
 @pytest.mark.usefixtures("nothing_is_read")

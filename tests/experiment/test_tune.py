@@ -210,7 +210,7 @@ def test_values_that_do_not_fit_together_are_left_out_and_cost_nothing(own: Path
 
 def test_a_private_file_is_tuned_at_its_own_epsilon_and_noise(own: Path) -> None:
     private = {"epsilon": 8.0, "delta": 1e-3, "accountant": "rdp"}
-    told = tables(privacy=private, tune={"privacy": {"clip_norm": [0.5]}})
+    told = tables(data={"classes": 10}, privacy=private, tune={"privacy": {"clip_norm": [0.5]}})
 
     tune(told, "digits", own / "runs", budget=1, seeds=1)
 

@@ -8,26 +8,29 @@ __all__ = ["MUTANTS"]
 
 RUNS = "tests/experiment/test_fronts.py"
 FRONTS = "tests/models/fronts"
+COMPARED = (
+    "experiment/fronts.py",
+    '    check_no_client(experiment, "[model] projection.source", source, public, dataset)\n',
+    "",
+)
 
 MUTANTS = (
     of(
         "front-fitted-on-the-clients",
         "the projection is measured on the records that epsilon should protect",
-        (
-            "experiment/fronts.py",
-            "private.unsafe_public and _is_clients(source, experiment):",
-            "private.unsafe_public and False:",
-        ),
+        ("experiment/public.py", "not may_mix(experiment) and is_clients(source, experiment):", "False:"),
+        COMPARED,
         tests=f"{RUNS}::test_a_projection_from_the_clients_own_records_is_refused_in_a_private_run",
     ),
     of(
         "front-fitted-on-the-clients-by-path",
         "the clients' file under another spelling passes for public",
         (
-            "experiment/fronts.py",
-            "return origin(source, table.folder).same_as(origin(table.source, table.folder))",
-            "return source == table.source",
+            "experiment/public.py",
+            "origin(source, table.folder).same_as(origin(table.source, table.folder))",
+            "source == table.source",
         ),
+        COMPARED,
         tests=f"{RUNS}::test_a_projection_from_the_clients_own_records_is_refused_in_a_private_run",
     ),
     of(
@@ -108,7 +111,7 @@ MUTANTS = (
         "leaves-in-other-units",
         "public images are sixteen times as bright as the clients'",
         (
-            "experiment/fronts.py",
+            "experiment/public.py",
             "records=records, seed=seed, input_scale=dataset.input_scale)",
             "records=records, seed=seed)",
         ),

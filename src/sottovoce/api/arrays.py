@@ -91,12 +91,15 @@ def prepare(x: NDArray[Any], *, tokens: bool, channels_first: bool, named: bool)
 
 
 def number_labels(
-    parts: Sequence[NDArray[Any]], classes: Sequence[Any] | None
+    parts: Sequence[NDArray[Any]], classes: Sequence[Any] | int | None
 ) -> tuple[list[NDArray[np.int64]], Labels]:
     """Return the class numbers of each part, and the classes in the user's words.
 
-    Integers from 0 are their own numbers; booleans and texts are sorted, unless `classes` gives their order.
+    Integers from 0 are their own numbers; booleans and texts are sorted, unless `classes` gives their order (a number
+    means 0, 1, ...).
     """
+    if isinstance(classes, int):
+        classes = range(classes)
     whole = np.concatenate([part.astype(object) if part.dtype.kind in "OUS" else part for part in parts])
     if classes is None:
         classes = _found(whole)

@@ -26,6 +26,7 @@ from sottovoce.core.provenance import Owned, Provenance
 from sottovoce.core.streams import Purpose, Seeds
 from sottovoce.data import Aside, Dataset, Shards, TableKeys, as_table, is_file, load, table_dataset
 from sottovoce.data.dataset import NO_TEST
+from sottovoce.data.own import COUNTED
 
 __all__ = ["Columns", "Loaded", "Reader", "read"]
 
@@ -40,7 +41,7 @@ class Columns:
     id: Any = None  # the column with the owners, or their numbers, one a record
     split: str | None = None
     schema: Any = None
-    classes: Sequence[Any] | None = None
+    classes: Sequence[Any] | int | None = None  # the labels in order, or how many there are of 0, 1, ...
 
     def refuse(self, what: str, *allowed: str) -> None:
         """Raise if an argument is given that this kind of data has no use for."""
@@ -66,7 +67,6 @@ class Loaded:
     classes: Labels
     given: bool = True  # as objects: the run cannot load it by name
     partition: Shards | None = None
-    taken: bool = False  # the names of the classes were taken from the clients' labels
 
     @property
     def untested(self) -> bool:
@@ -116,20 +116,32 @@ def read(
 
 
 def _named(source: str, test: Any, columns: Columns, folder: str | None, aside: Aside) -> Loaded:
-    columns.refuse(repr(source), "label", "id", "split", "schema")
+    columns.refuse(repr(source), "label", "id", "split", "schema", "classes")
     if not is_file(source) or not isinstance(test, str | Path):
         _no_test(test, f"{source!r}; of a file name another in test=")
+    classes = _counted(columns.classes, source)
     words = {name: getattr(columns, name) for name in ("label", "id", "split", "schema")}
     keys: dict[str, Any] = {}
     for name, word in words.items():
         if word is not None and not isinstance(word, str | Path):
             raise InputError(f"{name}= must be a text for the file {source!r}, got {type(word).__name__}")
         keys |= {} if word is None else {name: str(word)}
-    dataset = load(source, folder, table=TableKeys(**keys, aside="nothing" if test is not None else aside))
-    named = {} if test is None else {"test": str(test)}
+    table = TableKeys(**keys, aside="nothing" if test is not None else aside)
+    dataset = load(source, folder, table=table, classes=classes)
+    named: dict[str, Any] = {} if classes is None else {"classes": classes}
     if test is not None:
         dataset = replace(dataset, test_data=str(test))
+        named["test"] = str(test)
     return Loaded(dataset, {"source": source, **keys, **named}, _names(dataset), given=False)
+
+
+def _counted(classes: Sequence[Any] | int | None, source: str) -> int | None:
+    """Return how many classes were declared for a file, whose labels are the numbers from 0."""
+    if classes is None or isinstance(classes, int):
+        return classes
+    if list(classes) != list(range(len(classes))):
+        raise InputError(f"classes= of the file {source!r} is their number, or range(number); its labels are numbers")
+    return len(classes)
 
 
 def _frame(frame: Any, test: Any, columns: Columns, aside: Aside) -> Loaded:
@@ -236,13 +248,15 @@ def _arrays(
     )
     if held is None and aside == "nothing":
         dataset = dataset.untested()
-    taken = columns.classes is None and isinstance(classes[0], str)
+    if columns.classes is None and not isinstance(classes[0], bool):
+        what = "the names of the classes" if isinstance(classes[0], str) else COUNTED
+        dataset = replace(dataset, fitted={what: "give them in classes=[...]"})
     if not listed:
-        return Loaded(dataset, {"source": source}, classes, taken=taken)
+        return Loaded(dataset, {"source": source}, classes)
     sizes = np.bincount(owners, minlength=len(parts)) if owners is not None else np.zeros(0, np.int64)
     shards = Shards(np.arange(len(y)), np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
     tables = {"source": source, "clients": len(parts), "partition": "by-id"}
-    return Loaded(dataset, tables, classes, partition=shards, taken=taken)
+    return Loaded(dataset, tables, classes, partition=shards)
 
 
 def _owners(columns: Columns, whole: Pair) -> NDArray[np.int64] | None:

@@ -17,13 +17,14 @@ from sottovoce.api import scheme as scheme_reader
 from sottovoce.api.callbacks import adapted
 from sottovoce.api.privacy import Privacy, filled, measure
 from sottovoce.api.result import Result
-from sottovoce.core.errors import InputError, PrivacyError
+from sottovoce.core.errors import InputError
 from sottovoce.core.validate import nearest
 from sottovoce.data import Aside
 from sottovoce.experiment import tables
 from sottovoce.experiment.ballot_rules import BALLOTS
 from sottovoce.experiment.config import Experiment, parse
 from sottovoce.experiment.given import Given
+from sottovoce.experiment.public import is_clients
 from sottovoce.experiment.run import run
 from sottovoce.schemes import Scheme
 
@@ -71,7 +72,7 @@ def simulate(
     id: Any = None,
     split: str | None = None,
     schema: Any = None,
-    classes: Sequence[Any] | None = None,
+    classes: Sequence[Any] | int | None = None,
     callbacks: Any = (),
     out: Path | str | None = None,
     resume: bool = False,
@@ -89,7 +90,8 @@ def simulate(
     threat      malicious clients, with the keys of `[threat]`: `{"attack": "sign-inversion", "fraction": 0.1}`
     engine      what plays the clients, the `name` of `[engine]`: "ray" for a cluster, with `address`
     id          the column, or the array, that says who owns each record, for `partition="by-id"`
-    classes     the labels in order, where they should not be taken from the records
+    classes     the labels in order, or how many there are if they are 0, 1, ...; a private run on arrays needs them,
+                because what is taken from the clients' labels is published with the model
     callbacks   functions that are called with the record of each round (and the state, if they take two arguments), or
                 objects with `on_start(config)`, `on_round(record, state)`, `on_end(summary)`; to end the run, raise
                 `sv.Stop` in one
@@ -141,7 +143,6 @@ def simulate(
         if table is not None:
             asked[name] = {key: _plain(value) for key, value in table.items()}
     if private is not None:
-        _check_classes(loaded, private)
         # Checked without privacy first, and so without ballots: what is filled in depends on the other tables.
         others = {**asked, "aggregation": dict(asked.get("aggregation", {}))}
         ballots = others["aggregation"].get("secure") in BALLOTS
@@ -211,15 +212,8 @@ def _whole(experiment: Experiment, scheme: Scheme) -> bool:
     private = experiment.privacy
     voted = private is not None and private.vote_noise_multiplier is not None
     slices = (scheme.needs_importance and not voted) or (private is not None and private.clipping == "public")
-    return not experiment.data.held_out and not (slices and experiment.scheme.public is None)
-
-
-def _check_classes(loaded: data_reader.Loaded, privacy: tables.PrivacyTable) -> None:
-    if loaded.taken and not privacy.unsafe_preprocessing:
-        raise PrivacyError(
-            f"the names of the {loaded.dataset.classes} classes were taken from the clients' labels, which epsilon "
-            "does not cover; give them in classes=[...], or set unsafe_preprocessing=True in Privacy"
-        )
+    own = experiment.scheme.public is None or is_clients(experiment.scheme.public, experiment)
+    return not experiment.data.held_out and not (slices and own)
 
 
 def _plain(value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import DataError
 from sottovoce.core.provenance import Owned, Provenance, Public
 from sottovoce.core.validate import in_range
+from sottovoce.data.overlap import Values, overlap
 
 __all__ = ["HAS", "HAS_NOT", "NO_TEST", "UNKNOWN", "Dataset", "Property"]
 
@@ -41,7 +41,8 @@ class Dataset:
     owner of each train record where there is one. `class_names` are the classes in the user's words, and
     `preprocessing` says how a table became features (plain JSON, see `preprocessing.Preprocessing`). `properties` are
     facts about the records beside the task, by name, for whoever studies what a model gives away about them.
-    `test_from` says whose the test records are; None: they were given beside the train records (`tested_on`).
+    `test_from` says whose the test records are; None: they were given beside the train records (`tested_on`). `fitted`
+    names what was taken from the train records and is published with the model, and how to declare it instead.
     """
 
     name: str
@@ -57,6 +58,8 @@ class Dataset:
     test_data: str | None = None  # how the test records were chosen, in words; None: they came with the data
     test_from: Provenance | None = None
     properties: Mapping[str, Property] = field(default_factory=dict)
+    fitted: Mapping[str, str] = field(default_factory=dict)
+    placeholder: bool = False  # zeros in the place of train records that are not here
 
     def __post_init__(self) -> None:
         if self.x_train.shape[1:] != self.x_test.shape[1:]:
@@ -88,15 +91,27 @@ class Dataset:
         """Count the train records."""
         return len(self.y_train)
 
+    def overlap(self, public: Dataset) -> int:
+        """Count the train records of public data that are train records of this one, beyond what chance explains.
+
+        Records that are not here are nobody's.
+
+        >>> from sottovoce.data import load
+        >>> load("digits").overlap(load("digits"))
+        1438
+        """
+        if self.placeholder:
+            return 0
+        return overlap(Values(public.x_train, public.input_scale), Values(self.x_train, self.input_scale))
+
     def tested_on(self) -> Provenance:
         """Say whose the test records are; records that were given beside the train records are compared with them.
 
-        Guarantee: test records of which one equals a train record, label included, are the clients'.
+        Guarantee: test records of which more equal a train record than chance explains (`overlap`) are the clients'.
         """
         if self.test_from is not None:
             return self.test_from
-        train = _rows(self.x_train, self.y_train)
-        if any(row in train for row in _rows(self.x_test, self.y_test)):
+        if overlap(Values(self.x_test, self.input_scale), Values(self.x_train, self.input_scale)):
             return Owned("clients: a test record equals one of theirs")
         return Public("given beside the clients' records")
 
@@ -147,12 +162,6 @@ class Dataset:
             ids=None if self.ids is None else self.ids[chosen],
             properties={name: known._replace(train=known.train[chosen]) for name, known in self.properties.items()},
         )
-
-
-def _rows(x: NDArray[Any], y: NDArray[Any]) -> set[bytes]:
-    """Return a hash of every record with its label, each once."""
-    pairs = zip(x, y.astype(np.int64), strict=True)
-    return {hashlib.blake2b(record.tobytes() + label.tobytes(), digest_size=16).digest() for record, label in pairs}
 
 
 def _check_part(where: str, x: NDArray[Any], y: NDArray[Any], classes: int) -> None:

@@ -56,4 +56,6 @@ def records_elsewhere(shape: Sequence[int], classes: int, scale: float) -> Datas
 
     labels = np.arange(classes)
     nothing = Public("zeros, which stand for records")
-    return Dataset("nodes", zeros(), labels, zeros(), labels, classes=classes, input_scale=scale, test_from=nothing)
+    return Dataset(
+        *("nodes", zeros(), labels, zeros(), labels, classes), input_scale=scale, test_from=nothing, placeholder=True
+    )

@@ -18,7 +18,7 @@ __all__ = ["Origin", "check_open", "closed"]
 class Origin:
     """Where the records of a source lie: the files that hold them, and the name and file names of a known data set.
 
-    A copy of a user's own file under another name is another origin: only reading both would tell.
+    A copy of a user's own file under another name is another origin: `overlap.overlap` reads both, and tells.
     """
 
     source: str  # as the user wrote it

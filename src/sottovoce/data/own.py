@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +13,16 @@ from sottovoce.core.errors import DataError
 from sottovoce.data.dataset import Dataset
 from sottovoce.data.files import read_npz
 
-__all__ = ["read_own", "read_records"]
+__all__ = ["COUNTED", "read_own", "read_records"]
+
+COUNTED: Final = "the number of classes"
 
 
-def read_own(path: Path) -> Dataset:
+def read_own(path: Path, classes: int | None = None) -> Dataset:
     """Read x_train, y_train, x_test, y_test and, if there, ids (the owner of each train record) from an npz file.
 
-    uint8 of three or four axes are images, uint16 of two are tokens, floats are features; classes are counted.
+    uint8 of three or four axes are images, uint16 of two are tokens, floats are features. Classes are as many as are
+    declared; otherwise they are counted, which the labels of the clients then tell (`Dataset.fitted`).
     """
     arrays = read_npz(path, ("x_train", "y_train", "x_test", "y_test"), optional=("ids",))
     x_train, x_test = (_inputs(path, part, arrays[part]) for part in ("x_train", "x_test"))
@@ -31,15 +34,16 @@ def read_own(path: Path) -> Dataset:
             )
     if x_train.dtype != x_test.dtype:
         raise DataError(f"{path}: x_train has type {x_train.dtype}, x_test {x_test.dtype}")
-    classes = _count_classes(path, y_train, y_test)
+    counted = _count_classes(path, y_train, y_test, classes)
     return Dataset(
         name=path.stem,
         x_train=x_train,
         y_train=y_train,
         x_test=x_test,
         y_test=y_test,
-        classes=classes,
+        classes=counted,
         input_scale=1 / 255 if x_train.dtype == np.uint8 else 1.0,
+        fitted={} if classes is not None else {COUNTED: "say it in [data] classes"},
         ids=_integers(path, "ids", arrays["ids"]) if "ids" in arrays else None,
     )
 
@@ -59,11 +63,16 @@ def read_records(path: Path) -> tuple[NDArray[Any], NDArray[np.int64] | None]:
     return records, numbers
 
 
-def _count_classes(path: Path, y_train: NDArray[np.int64], y_test: NDArray[np.int64]) -> int:
-    """Return 1 + the largest label; refuse labels that are no class numbers, and warn of a single class."""
+def _count_classes(path: Path, y_train: NDArray[np.int64], y_test: NDArray[np.int64], declared: int | None) -> int:
+    """Return 1 + the largest label, or what was declared; refuse labels that are no class numbers.
+
+    Warn of a single class.
+    """
     present = np.union1d(y_train, y_test)
-    classes = max(2, 1 + int(present[-1]))
-    if present[0] >= 0 and 2 * len(present) < classes:  # negative labels are refused by Dataset
+    classes = max(2, 1 + int(present[-1])) if declared is None else declared
+    if present[-1] >= classes:
+        raise DataError(f"{path}: labels go up to {present[-1]}, but [data] classes is {classes}; they begin at 0")
+    if declared is None and present[0] >= 0 and 2 * len(present) < classes:  # negative labels are refused by Dataset
         raise DataError(
             f"{path}: labels must be class numbers from 0 with few gaps, got {len(present)} different labels up to "
             f"{present[-1]}, which would make {classes} classes; number them with np.unique(y, return_inverse=True)"

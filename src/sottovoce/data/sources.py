@@ -65,15 +65,29 @@ def is_file(name: str) -> bool:
 
 
 def load(
-    name: str, folder: Path | str | None = None, *, download: bool = False, table: TableKeys | None = None
+    name: str,
+    folder: Path | str | None = None,
+    *,
+    download: bool = False,
+    table: TableKeys | None = None,
+    classes: int | None = None,
 ) -> Dataset:
     """Load a data set by name, or a user's own npz or csv file by path (relative to `folder` if one is given).
 
-    `table` says how to read a csv file.
+    `table` says how to read a csv file, and `classes` how many there are, which only an npz file does not say.
 
     >>> load("digits").shape
     (8, 8, 1)
     """
+    found = _load(name, folder, download, table, classes)
+    if classes is not None and found.classes != classes:
+        raise DataError(f"[data] classes is {classes}, but {name!r} has {found.classes}; correct it, or leave it out")
+    return found
+
+
+def _load(
+    name: str, folder: Path | str | None, download: bool, table: TableKeys | None, classes: int | None
+) -> Dataset:
     check_open(origin(name, folder))
     if is_table(name) and name not in SOURCES:
         return read_own_table(Path(folder or "") / Path(name).expanduser(), table or TableKeys(), folder)
@@ -84,7 +98,7 @@ def load(
     if name == LEAVES:
         return _published(leaves())
     if is_file(name):
-        return read_own(Path(folder or "") / Path(name).expanduser())
+        return read_own(Path(folder or "") / Path(name).expanduser(), classes)
     source = _source(name)
     found = _find(source, folder)
     if found is None and download:

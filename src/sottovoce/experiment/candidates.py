@@ -14,6 +14,7 @@ from sottovoce.experiment.config import Experiment, parse
 from sottovoce.experiment.constraints import Constraint
 from sottovoce.experiment.names import SCHEME_KEYS
 from sottovoce.experiment.parts import Parts
+from sottovoce.experiment.public import is_clients
 from sottovoce.federation.cohort import Cohort
 from sottovoce.federation.costs import downlink_size
 from sottovoce.schemes import Scheme, known
@@ -163,7 +164,7 @@ def _check_coordinates(experiment: Experiment, name: str) -> None:
     """Raise if a private run has nothing to choose coordinates by: public records of another set, or a vote."""
     table, privacy = experiment.scheme, experiment.privacy
     voted = privacy is not None and privacy.vote_noise_multiplier is not None
-    if not voted and (table.public is None or table.public == experiment.data.source):
+    if not voted and (table.public is None or is_clients(table.public, experiment)):
         raise PrivacyError(
             f"{name} needs public data to choose its coordinates; name a data set in [scheme] public, or set "
             "[privacy] vote_noise_multiplier"

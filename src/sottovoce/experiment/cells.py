@@ -125,6 +125,7 @@ class Cells:
             data.pop(key, None)
         data |= {"source": self.proxy.source, "partition": self.proxy.partition}
         general |= {"name": self._name(point, seed), "seed": seed}
+        general.pop("chosen_on", None)  # by an earlier search; the records of this one are public anyway
         if not general.get("patience"):
             general["evaluate_every"] = general.get("rounds", GeneralTable().rounds)
         shared = False

@@ -123,8 +123,9 @@ class DataTable(Table):
     classes: int | None = Field(
         None,
         ge=2,
-        description="For records that only nodes hold: the number of classes. Not set: that of the source. Needs "
-        "shape.",
+        description="Number of classes of an npz file of your own, or of records that only nodes hold (with shape). A "
+        "private run needs it for such a file, because labels that are counted tell of single clients. Not set: that "
+        "of the source.",
     )
     scale: float | None = Field(
         None,
@@ -154,8 +155,7 @@ def check_data(experiment: Experiment) -> None:
         )
     if table.test is not None and table.shape is not None:
         raise ValueError("[data] test is for simulations; between machines the server tests with the records of source")
-    if (table.shape is None) != (table.classes is None):
-        there, missing = ("classes", "shape") if table.shape is None else ("shape", "classes")
-        raise ValueError(f"[data] {there} is given without {missing}; records of nodes need both")
+    if table.shape is not None and table.classes is None:
+        raise ValueError("[data] shape is given without classes; records of nodes need both")
     if table.scale is not None and table.shape is None:
         raise ValueError("[data] scale is of records that only nodes hold; set shape and classes too, or remove it")

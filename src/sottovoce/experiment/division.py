@@ -8,17 +8,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from sottovoce.core.errors import InputError
+from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.core.provenance import Owned, Public
 from sottovoce.core.validate import in_range
 from sottovoce.core.words import value_words
-from sottovoce.data import Dataset, Partition, Shards, Virtual
+from sottovoce.data import LEAVES, Dataset, Partition, Shards, Virtual
 from sottovoce.data.divided import COMMON, PART, Away, Folder, expanded, new_folder, part_of, write_folder
 from sottovoce.data.files import damaged
 from sottovoce.experiment.config import Experiment
-from sottovoce.experiment.fronts import check_projection, front_numbers
+from sottovoce.experiment.fronts import front_numbers
 from sottovoce.experiment.given import Given
-from sottovoce.experiment.parts import Parts, check_held_out, cuts_public, gather, needs_public
+from sottovoce.experiment.parts import Parts, check_held_out, gather, needs_public
+from sottovoce.experiment.public import check_projection, cuts_public, load_public, may_mix
 from sottovoce.schemes import Scheme
 
 __all__ = ["divide", "gather_divided"]
@@ -80,6 +81,7 @@ def gather_divided(experiment: Experiment, given: Given, front: bytes | None) ->
         away = Away(owners, facts["trained"], asked, tuple(facts["parts"]))
     if told:
         check_projection(experiment)
+    _check_compared(experiment, scheme, facts.get("public", {}), common.path)
     parts = gather(
         _undivided(experiment, dealt=True),
         replace(given, dataset=dataset, partition=away, public=splits.get("public", given.public)),
@@ -124,6 +126,43 @@ def _recipe(experiment: Experiment, scheme: Scheme) -> dict[str, Any]:
     return told
 
 
+def _named_public(experiment: Experiment, scheme: Scheme) -> dict[str, str]:
+    """Return the sources of public records that the run reads beside its own, by the keys that name them."""
+    named: dict[str, str] = {}
+    if needs_public(experiment, scheme) and not cuts_public(experiment):
+        named["[scheme] public"] = str(experiment.scheme.public)
+    if experiment.model.projection.source is not None:
+        named["[model] projection.source"] = experiment.model.projection.source
+    return {key: source for key, source in named.items() if source != LEAVES}
+
+
+def _compared(whole: Parts) -> dict[str, int]:
+    """Return how many records of each public set are the clients' own: where they lie apart, nobody can see it."""
+    counts: dict[str, int] = {}
+    for source in _named_public(whole.experiment, whole.scheme).values():
+        public = load_public(source, whole.experiment, whole.dataset, 1)
+        rest = [whole.splits[name] for name in ("held_out",) if name in whole.splits]
+        counts[source] = sum(part.overlap(public) for part in (whole.dataset, *rest))
+    return counts
+
+
+def _check_compared(experiment: Experiment, scheme: Scheme, counts: dict[str, int], folder: Path) -> None:
+    """Raise if a private run reads public records that are the clients', or that were not compared with theirs."""
+    if may_mix(experiment):
+        return
+    for key, source in _named_public(experiment, scheme).items():
+        if source not in counts:
+            raise PrivacyError(
+                f"{key} = {source!r} was not compared with the clients' records when {folder} was split, and they are "
+                "not here; split the records of this experiment again, or set [privacy] unsafe_public = true"
+            )
+        if counts[source]:
+            raise PrivacyError(
+                f"{key} = {source!r} is not public: {counts[source]} of its records are the clients' own, and epsilon "
+                "would not cover what they tell; name other data, or set [privacy] unsafe_public = true"
+            )
+
+
 def _compare(theirs: dict[str, Any], ours: dict[str, Any], folder: Path) -> None:
     for key, value in ours.items():
         if theirs.get(key) != value:
@@ -162,8 +201,14 @@ def _write_common(folder: Path, whole: Parts, digests: list[str]) -> None:
         "virtual": _virtual(owners),
         "trained": whole.mean_size,
         "front": front_numbers(experiment, whole.network).hex(),
+        "public": _compared(whole),
         "labels": str(dataset.y_train.dtype),
-        "dataset": {**dataset.describe_inputs(), "test_data": dataset.test_data, "test_from": _source(dataset)},
+        "dataset": {
+            **dataset.describe_inputs(),
+            "test_data": dataset.test_data,
+            "test_from": _source(dataset),
+            "fitted": dict(dataset.fitted),
+        },
     }
     write_folder(folder / COMMON, facts, arrays)
 
@@ -190,6 +235,8 @@ def _dataset(common: Folder, facts: dict[str, Any]) -> Dataset:
         preprocessing=told["table"],
         test_data=told["test_data"],
         test_from=Owned() if (source := told.get("test_from")) is None else Public(source),
+        fitted=told.get("fitted", {}),
+        placeholder=True,
     )
 
 

@@ -10,13 +10,14 @@ from dataclasses import replace
 
 from sottovoce.core.errors import InputError
 from sottovoce.core.provenance import Public
-from sottovoce.data import Dataset, load, outline
+from sottovoce.data import Dataset, is_file, load, outline
 from sottovoce.data.elsewhere import Elsewhere, records_elsewhere
 from sottovoce.data.partition import PAPER_SIZE
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.data_table import DataTable
 from sottovoce.experiment.given import Given
 from sottovoce.experiment.parts import Parts, gather
+from sottovoce.experiment.public import is_clients
 
 __all__ = ["check_deployable", "gather_without_records"]
 
@@ -66,7 +67,7 @@ def check_deployable(experiment: Experiment) -> None:
     refused[f"[client] personal_steps cannot be measured {alone}"] = table.personal_steps > 0
     public = experiment.scheme.public
     voted = private is not None and private.vote_noise_multiplier is not None
-    if public is None or public == experiment.data.source:
+    if public is None or is_clients(public, experiment):
         refused[
             f"[scheme] name = {experiment.scheme.name!r} and [aggregation] defence = "
             f"{experiment.aggregation.defence!r} need public records, and nobody can set some of the clients' aside; "
@@ -119,7 +120,7 @@ def _mean_records(experiment: Experiment, dataset: Dataset) -> float:
 
 def _with_test_records(table: DataTable, dataset: Dataset) -> Dataset:
     """Return the data set with test records that the server has itself."""
-    own = load(table.source, folder=table.folder)
+    own = load(table.source, folder=table.folder, classes=table.classes if is_file(table.source) else None)
     if own.shape != dataset.shape or own.classes != dataset.classes:
         raise InputError(
             f"the server's own test records ([data] source = {table.source!r}) have shape {list(own.shape)} and "

@@ -8,21 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from sottovoce.core.errors import InputError, PrivacyError
+from sottovoce.core.errors import InputError
 from sottovoce.core.streams import Owners, Purpose, Streams
-from sottovoce.data import LEAVES, Dataset, describe_leaves, is_table, leaves, load, origin, read_like
+from sottovoce.data import LEAVES, Dataset, describe_leaves
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.model_table import ModelTable
+from sottovoce.experiment.public import check_no_client, check_projection, load_public
 from sottovoce.federation.local import cores
 from sottovoce.models import Front, Model, Network, make_front, network
 from sottovoce.models.network import Shape
 
 __all__ = [
     "behind",
-    "check_projection",
     "describe_front",
     "front_numbers",
-    "load_public",
     "make_network",
     "named_network",
     "plain_front",
@@ -143,20 +142,6 @@ def _describe_projection(table: ModelTable, size: int, dims: int) -> dict[str, A
     return {"source": source, "synthetic": synthetic if size else None, "dims": dims, "bytes": size}
 
 
-def load_public(source: str, experiment: Experiment, dataset: Dataset, records: int, seed: int = 1) -> Dataset:
-    """Load public data; leaves are drawn in the shape of the clients' records, a table is treated as theirs was."""
-    if source == LEAVES:
-        if len(dataset.shape) != 3:
-            raise InputError(
-                f"{LEAVES!r} are images, but the records of {dataset.name!r} have shape {dataset.shape}; name a data "
-                "set of such records"
-            )
-        return leaves(dataset.shape, dataset.classes, records=records, seed=seed, input_scale=dataset.input_scale)
-    if dataset.preprocessing is None or not is_table(source):
-        return load(source, folder=experiment.data.folder)
-    return read_like(dataset, source, experiment.data.folder)
-
-
 def _partial(experiment: Experiment, net: Model, dataset: Dataset, seeds: Owners, told: bytes | None = b"") -> Model:
     """Return a network of which the named layers train, filled by the front if that is what it does."""
     table, words = experiment.model, experiment.scheme.train
@@ -179,22 +164,13 @@ def _partial(experiment: Experiment, net: Model, dataset: Dataset, seeds: Owners
     return Partial.start(net, layers, filling, rng)
 
 
-def check_projection(experiment: Experiment) -> None:
-    """Raise if the front of a private run would be fitted on the clients' own records."""
-    source, private = experiment.model.projection.source or LEAVES, experiment.privacy
-    if private is not None and not private.unsafe_public and _is_clients(source, experiment):
-        raise PrivacyError(
-            f"[model] projection.source = {source!r} is the clients' own data, which is not public: epsilon would not "
-            f"cover it; name another data set or {LEAVES!r}, or set [privacy] unsafe_public = true"
-        )
-
-
 def _projection_source(experiment: Experiment, dataset: Dataset) -> Dataset:
     """Return the public records that a projection is measured on."""
     check_projection(experiment)
     table = experiment.model.projection
     source = table.source or LEAVES
     public = load_public(source, experiment, dataset, table.samples, table.seed)
+    check_no_client(experiment, "[model] projection.source", source, public, dataset)
     if public.shape != dataset.shape:
         raise InputError(
             f"[model] projection.source = {source!r} has records of shape {public.shape}, but "
@@ -204,14 +180,6 @@ def _projection_source(experiment: Experiment, dataset: Dataset) -> Dataset:
     if table.samples < public.records:
         _, public = public.split(table.samples, Streams(table.seed).get(Purpose.SPLIT))
     return public
-
-
-def _is_clients(source: str, experiment: Experiment) -> bool:
-    """Tell whether public records would be the clients', by name or by file; what was drawn from a seed is nobody's."""
-    if source == LEAVES:
-        return False
-    table = experiment.data
-    return origin(source, table.folder).same_as(origin(table.source, table.folder))
 
 
 def _check_given(given: Model, dataset: Dataset, table: ModelTable, words: str) -> None:

@@ -28,7 +28,6 @@ from sottovoce.data import (
     load,
     mean_balanced_size,
     mean_of_clients,
-    origin,
     partition,
     read_like,
     read_records,
@@ -37,8 +36,9 @@ from sottovoce.data.divided import Away
 from sottovoce.data.elsewhere import Elsewhere
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.defence import check_defended_cohort
-from sottovoce.experiment.fronts import load_public, make_network, threads
+from sottovoce.experiment.fronts import make_network, threads
 from sottovoce.experiment.given import NOTHING, Given
+from sottovoce.experiment.public import check_chosen, check_no_client, cuts_public, is_clients, load_public
 from sottovoce.experiment.switches_table import check_records
 from sottovoce.experiment.threat import ATTACKED, Threat, aim, beset
 from sottovoce.federation.aggregate import Total
@@ -54,7 +54,7 @@ from sottovoce.privacy.release import Boundary
 from sottovoce.schemes import Scheme
 from sottovoce.secagg import run_digest
 
-__all__ = ["Parts", "check_held_out", "cuts_public", "gather", "needs_public"]
+__all__ = ["Parts", "check_held_out", "gather", "needs_public"]
 
 
 @dataclass(frozen=True)
@@ -204,17 +204,23 @@ def gather(experiment: Experiment, given: Given = NOTHING, front: bytes | None =
         )
     scheme = _scheme(experiment, given)
     keys = TableKeys(label=table.label, id=table.id, split=table.split, schema=table.schema, aside=experiment.aside)
-    dataset = given.dataset or load(table.source, folder=table.folder, table=keys)
+    dataset = given.dataset or load(table.source, folder=table.folder, table=keys, classes=table.classes)
+    if table.classes not in (None, dataset.classes):
+        raise InputError(
+            f"[data] classes is {table.classes}, but the records have {dataset.classes}; correct it, or leave it out"
+        )
     _check_preprocessing(experiment, dataset)
+    check_chosen(experiment, dataset)
     dataset = _tested(experiment, dataset)
     dataset, pair = aim(experiment, dataset)
+    whole = dataset
     records = dataset.records
     splits: dict[str, Dataset] = {}
     if table.held_out:
         dataset, splits["held_out"] = dataset.split(table.held_out, streams.get(Purpose.SPLIT, 0))
     if needs_public(experiment, scheme):
         own = (dataset, given.public) if given.public is not None else None
-        dataset, splits["public"] = own or _public(experiment, dataset, streams)
+        dataset, splits["public"] = own or _public(experiment, dataset, whole, streams)
     dataset = augmented(dataset, table.augment, streams.get(Purpose.SPLIT, 2))
     if given.partition is not None and table.augment > 1:
         raise InputError("the given partition is of the train records as they are; remove [data] augment")
@@ -245,7 +251,7 @@ def gather(experiment: Experiment, given: Given = NOTHING, front: bytes | None =
     threat, dataset, attacked, owners = beset(experiment, scheme, dataset, owners, pair, cohort.expected)
     if attacked is not None:
         splits[ATTACKED] = attacked
-    net = make_network(experiment, dataset, seeds, given.network, front)
+    net = make_network(experiment, whole, seeds, given.network, front)
     scheme = scheme.fit(net.layout)
     scheme.bind(net.dim)  # refuses a ratio or a chunking that does not fit this model
     warm = experiment.make_warm()
@@ -260,21 +266,6 @@ def needs_public(experiment: Experiment, scheme: Scheme) -> bool:
     return (scheme.needs_importance and not voted) or clipping == "public" or trusted
 
 
-def cuts_public(experiment: Experiment) -> bool:
-    """Tell whether public records are a slice of the clients' own; raise if the run is private and may not have it."""
-    table, private = experiment.scheme, experiment.privacy
-    if table.public is not None and table.public != experiment.data.source:
-        return False
-    if private is not None and not private.unsafe_public:
-        wanted = f"[scheme] name = {table.name!r}" if private.clipping != "public" else '"public" clipping'
-        raise PrivacyError(
-            f"{wanted} needs public data, and a slice of the clients' own records is not public: epsilon would not "
-            "cover it; name a data set in [scheme] public, let the clients vote ([privacy] vote_noise_multiplier), "
-            "or set [privacy] unsafe_public = true"
-        )
-    return True
-
-
 def _scheme(experiment: Experiment, given: Given) -> Scheme:
     if given.scheme is None:
         return experiment.make_scheme()
@@ -286,9 +277,16 @@ def _scheme(experiment: Experiment, given: Given) -> Scheme:
 
 
 def _check_preprocessing(experiment: Experiment, dataset: Dataset) -> None:
-    """Raise if a private run would train on features that were fitted on the clients' records."""
+    """Raise if a private run would publish what was fitted on the clients' records: features, or the classes."""
     private = experiment.privacy
-    if private is None or private.unsafe_preprocessing or dataset.fitted_on != "training records":
+    if private is None or private.unsafe_preprocessing:
+        return
+    for what, way in dataset.fitted.items():
+        raise PrivacyError(
+            f"{what} of {experiment.data.source!r} was taken from the clients' records and is published with the "
+            f"model, which epsilon does not cover; {way}, or set [privacy] unsafe_preprocessing = true"
+        )
+    if dataset.fitted_on != "training records":
         return
     told = dataset.preprocessing or {}
     fitted = told["fitted"]
@@ -330,7 +328,6 @@ def check_held_out(experiment: Experiment) -> None:
 def _with_test(experiment: Experiment, dataset: Dataset, source: str) -> Dataset:
     """Return the data set with the test records of another file, which is read as the clients' is."""
     folder = experiment.data.folder
-    same = origin(source, folder).same_as(origin(experiment.data.source, folder))
     if dataset.preprocessing is not None and is_table(source):
         other = read_like(dataset, source, folder)
         x, y = other.x_test, other.y_test
@@ -344,13 +341,16 @@ def _with_test(experiment: Experiment, dataset: Dataset, source: str) -> Dataset
         x_test=x,
         y_test=y,
         test_data=f"{len(y)} records of {Path(source).name}",
-        test_from=Owned("clients: it is their file") if same else None,
+        test_from=Owned("clients: it is their file") if is_clients(source, experiment) else None,
         properties={},
     )
 
 
-def _public(experiment: Experiment, dataset: Dataset, streams: Streams) -> tuple[Dataset, Dataset]:
-    """Return the private data and the public slice; the slice is cut off unless another data set gives it."""
+def _public(experiment: Experiment, dataset: Dataset, whole: Dataset, streams: Streams) -> tuple[Dataset, Dataset]:
+    """Return the private data and the public slice; the slice is cut off unless another data set gives it.
+
+    Guarantee: in a private run none of the records that another data set gives is among `whole`, all of the clients'.
+    """
     table = experiment.scheme
     if cuts_public(experiment):
         return dataset.split(table.public_samples, streams.get(Purpose.SPLIT, 1))
@@ -360,6 +360,7 @@ def _public(experiment: Experiment, dataset: Dataset, streams: Streams) -> tuple
             f"[scheme] public = {table.public!r} has records of shape {public.shape} and {public.classes} classes, "
             f"{experiment.data.source!r} has {dataset.shape} and {dataset.classes}; they must match"
         )
+    check_no_client(experiment, "[scheme] public", str(table.public), public, whole)
     public = replace(public, input_scale=dataset.input_scale)
     _, chosen = public.split(min(table.public_samples, public.records - 1), streams.get(Purpose.SPLIT, 1))
     return dataset, chosen

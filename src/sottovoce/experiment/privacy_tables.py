@@ -143,8 +143,8 @@ class PrivacyTable(Table):
     )
     unsafe_preprocessing: bool = Field(
         False,
-        description="Allow a table whose scales and categories are taken from the clients' records, which epsilon does "
-        "not cover; a schema makes it unnecessary.",
+        description="Allow scales, categories, a vocabulary or a number of classes that are taken from the clients' "
+        "records, which epsilon does not cover; a schema, or [data] classes, makes it unnecessary.",
     )
     unsafe_test: bool = Field(
         False,

@@ -20,6 +20,7 @@ from sottovoce.core.provenance import Public
 from sottovoce.core.streams import Purpose, Seeds
 from sottovoce.data import Dataset, Description, Origin, TableKeys, describe, is_file, is_table, load, origin
 from sottovoce.experiment.config import Experiment
+from sottovoce.experiment.public import is_clients
 
 __all__ = ["Proxy", "clients_origin", "make_proxy", "public_origin"]
 
@@ -146,6 +147,13 @@ def _fitted(
 ) -> Dataset:
     """Return the public data with the classes of the clients'; refuse records of another shape."""
     mine = experiment.data.source
+    declared = experiment.data.classes
+    if known is None and declared is not None:
+        if public.classes > declared:
+            raise InputError(
+                f"{source!r} has {public.classes} classes, but [data] classes is {declared}; give --on another data set"
+            )
+        public = replace(public, classes=declared, class_names=None, fitted={})
     if known is None:
         if not (is_table(mine) and experiment.data.schema is not None):
             notes.append(f"whether {mine!r} has records of shape {public.shape} is not checked: it is not opened")
@@ -201,7 +209,8 @@ def _sliced(experiment: Experiment) -> int:
     if privacy is not None and privacy.vote_noise_multiplier is not None:
         return 0
     needed = experiment.make_scheme().needs_importance or (privacy is not None and privacy.clipping == "public")
-    return table.public_samples if needed and table.public in (None, experiment.data.source) else 0
+    own = table.public is None or is_clients(table.public, experiment)
+    return table.public_samples if needed and own else 0
 
 
 def _resized(rest: Dataset, count: int, kind: str, rng: Generator) -> Dataset:

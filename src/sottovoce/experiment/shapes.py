@@ -11,6 +11,7 @@ from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.elsewhere import gather_without_records
 from sottovoce.experiment.given import Given
 from sottovoce.experiment.parts import Parts, gather
+from sottovoce.experiment.public import is_clients
 
 __all__ = ["PROJECTION_SAMPLE", "gather_shapes"]
 
@@ -51,7 +52,7 @@ def gather_shapes(experiment: Experiment) -> tuple[Parts, list[str]]:
 def _public(experiment: Experiment, dataset: Dataset) -> Dataset | None:
     """Return a stand-in for public records of another set; None: there are none, or a run's checks must see them."""
     name = experiment.scheme.public
-    if name is None or name == experiment.data.source:
+    if name is None or is_clients(name, experiment):
         return None
     known = outline(name, experiment.data.folder)
     fits = known is not None and known.shape == dataset.shape and known.classes <= dataset.classes

@@ -11,6 +11,7 @@ from sottovoce.experiment.fronts import describe_front
 from sottovoce.experiment.measure import public_records
 from sottovoce.experiment.papers import paper_cost
 from sottovoce.experiment.parts import Parts
+from sottovoce.experiment.public import is_clients
 from sottovoce.experiment.ready import Ready
 from sottovoce.experiment.records import Record, best_of
 from sottovoce.experiment.thesis_bounds import thesis_bounds
@@ -119,8 +120,10 @@ def summarise(parts: Parts, ready: Ready, records: list[Record], costs: Costs, *
         }
     if "public" in parts.splits:
         table = experiment.scheme
-        summary["public"] = table.public or f"{table.public_samples} records set aside from {experiment.data.source}"
-        if table.public == LEAVES:
+        summary["public"] = table.public
+        if table.public is None or is_clients(table.public, experiment):
+            summary["public"] = f"{table.public_samples} records set aside from {experiment.data.source}"
+        elif table.public == LEAVES:
             summary["public"] = describe_leaves(table.public_samples)
         summary["public_records"] = len(public_records(parts))  # those that were used, after balancing
     summary |= thesis_bounds(parts, ready, len(records))

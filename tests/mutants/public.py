@@ -1,0 +1,90 @@
+"""Mutants of what is called public: ways in which the clients' records tell something before round 1."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import of
+
+__all__ = ["MUTANTS"]
+
+SPELLING, CLASSES = "tests/attacks/test_a4_public_by_spelling.py", "tests/attacks/test_a9_classes_of_clients.py"
+
+MUTANTS = (
+    of(
+        "public-by-spelling",
+        "the clients' file under another path is another data set",
+        (
+            "experiment/public.py",
+            "origin(source, table.folder).same_as(origin(table.source, table.folder))",
+            "source == table.source",
+        ),
+        tests=SPELLING,
+    ),
+    of(
+        "public-records-not-compared",
+        "a copy of the clients' file is public",
+        ("experiment/public.py", "if found := clients.overlap(public):", "if found := 0:"),
+        tests=SPELLING,
+    ),
+    of(
+        "front-not-compared",
+        "a front is fitted on a copy of the clients' records",
+        (
+            "experiment/fronts.py",
+            '    check_no_client(experiment, "[model] projection.source", source, public, dataset)\n',
+            "",
+        ),
+        tests=SPELLING,
+    ),
+    of(
+        "tuned-on-a-copy",
+        "settings that were chosen on a copy of the clients' records are not noticed",
+        ("experiment/public.py", "    check_no_client(experiment, key, source, found, clients)\n", ""),
+        tests=SPELLING,
+    ),
+    of(
+        "formats-are-other-records",
+        "images as numbers are other records than the same images as bytes",
+        ("data/overlap.py", "plain = len(kinds) == 1 and np.issubdtype", "plain = len(kinds) or np.issubdtype"),
+        tests=SPELLING,
+    ),
+    of(
+        "one-record-is-chance",
+        "single records of clients hide among public ones",
+        ("data/overlap.py", "met > chance + _STDDEVS * spread", "met > 1 + chance + _STDDEVS * spread"),
+        tests=SPELLING,
+    ),
+    of(
+        "twins-are-always-chance",
+        "a data set with every record twice may be called public",
+        ("data/overlap.py", "rarest = int(counts.min())", "rarest = 1 or int(counts.min())"),
+        tests=SPELLING,
+    ),
+    of(
+        "split-without-comparison",
+        "public records of a divided run are compared with zeros",
+        (
+            "experiment/division.py",
+            '    _check_compared(experiment, scheme, facts.get("public", {}), common.path)\n',
+            "",
+        ),
+        tests=SPELLING,
+    ),
+    of(
+        "labels-are-counted",
+        "one victim's class changes the shape of a private model",
+        ("experiment/parts.py", "for what, way in dataset.fitted.items():", "for what, way in {}.items():"),
+        tests=CLASSES,
+    ),
+    of(
+        "labels-of-arrays-are-counted",
+        "in Python a victim's class changes the shape of a private model",
+        ("api/data.py", "if columns.classes is None and not isinstance(classes[0], bool):", "if False:"),
+        tests=CLASSES,
+    ),
+    of(
+        "divided-labels-are-counted",
+        "who splits records first may count their labels",
+        ("experiment/division.py", 'fitted=told.get("fitted", {}),', "fitted={},"),
+        tests=CLASSES,
+    ),
+)

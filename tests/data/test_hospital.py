@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sottovoce.core.errors import DataError
 from sottovoce.data import balance
-from sottovoce.data.hospital import _FIELDS, DIAGNOSES, DRUGS, read_diabetes130
+from sottovoce.data.hospital import _FIELDS, DIAGNOSES, DRUGS, icd9, read_diabetes130
 
 LEAKS = ("readmitted",)
 
@@ -93,15 +93,19 @@ def test_death_in_hospital_is_the_label(tmp_path: Path, disposition: str, died: 
     assert set(found.y_train.tolist()) == {died}
 
 
-def test_rare_features_are_dropped_and_common_ones_kept(tmp_path: Path) -> None:
-    rows = [*patients(300, diag_1="428", insulin="Up")]
-    rows[0]["diag_2"] = "V45"
+def test_features_are_those_of_the_classification_whoever_has_them(tmp_path: Path) -> None:
+    rows = [*patients(300, diag_1="428", diag_2="8", diag_3="250.43", insulin="Up")]
 
     found = read_diabetes130(table(tmp_path / "d.csv", rows))
 
-    # age, medications, 3 genders, 4 admission types, ICD-9 428 and insulin up
-    assert found.shape == (11,)
-    assert found.x_train[:, -2:].min() == 1
+    # age, medications, 3 genders, 4 admission types, 3 doses of 23 drugs, 117 sections, 10 kinds of diabetes, accidents
+    assert found.shape == (2 + 3 + 4 + 3 * 23 + 117 + 10 + 1,)
+    names = icd9().features
+    first = found.shape[0] - len(names)
+    places = [first + names.index(name) for name in ("420-429", "001-009", "250.4")]
+    assert found.x_train[:, places].min() == 1
+    assert found.x_train[:, first:].sum() == 3 * len(found.x_train)
+    assert found.x_train[:, :first].sum(1).max() <= 5, "age, medications, gender, admission and insulin"
     assert found.x_train.dtype == np.float32
     assert 0 <= found.x_train.min() <= found.x_train.max() <= 1
 
@@ -130,7 +134,7 @@ def test_the_split_follows_the_patient_and_not_the_order_of_rows(tmp_path: Path)
 
 
 def test_a_table_of_words_where_numbers_belong_is_a_data_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="num_medications must hold numbers"):
+    with pytest.raises(DataError, match="'num_medications' must hold finite numbers"):
         read_diabetes130(table(tmp_path / "a.csv", patients(10, num_medications="many")))
     with pytest.raises(DataError, match="damaged"):
         read_diabetes130(table(tmp_path / "b.csv", [row(1, 1) | {"encounter_id": "first"}]))

@@ -29,6 +29,8 @@ def test_the_packed_set_is_what_the_catalogue_says(source, real: Real) -> None: 
     kind = {1: np.uint16 if source.name == "imdb" else np.float32, 3: np.uint8}[len(source.shape)]
     assert found.x_train.dtype == found.x_test.dtype == kind
     assert found.input_scale == (1 / 255 if kind == np.uint8 else 1)
+    assert bool(found.fitted) == (source.name == "imdb"), "only its vocabulary is taken from the records"
+    assert found.fitted_on in (None, "schema")
 
 
 def test_fashion_mnist_has_six_thousand_of_each_class(real: Real) -> None:

@@ -86,10 +86,12 @@ def test_adult_originals_and_packed_table_give_the_same_features(tmp_path: Path)
     np.testing.assert_array_equal(original.y_test, other.y_test)
     assert original.records == 24
     assert original.y_train.sum() + original.y_test.sum() == 10
-    assert abs(original.x_train[:, 0].mean()) < 1e-6
-    assert abs(original.x_train[:, 0].std() - 1) < 1e-6
-    # 5 numbers; workclass, marital status, relationship, race, country 1 each, sex 2; a missing occupation leaves none
-    assert original.shape == (12,)
+    assert original.fitted_on == "schema"
+    assert original.class_names == ("<=50K", ">50K")
+    assert original.x_train[:, 0].min() >= (20 - 17) / (90 - 17)
+    # 5 numbers, 83 words that UCI lists, of which these have 6; a missing occupation leaves none
+    assert original.shape == (88,)
+    assert set(original.x_train[:, 5:].sum(1)) == {6.0}
 
 
 def test_a_torn_adult_row_is_a_data_error(tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ def test_a_client_that_is_not_finite_sends_noise_and_nothing_tells_it_from_the_o
     y = rng.integers(0, 3, 200)
     np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=rng.random((50, 8), np.float32), y_test=y[:50])
 
-    own = {"data": {"source": str(tmp_path / "own.npz")}, "aggregation": {"threshold": 1}}
+    own = {"data": {"source": str(tmp_path / "own.npz"), "classes": 3}, "aggregation": {"threshold": 1}}
     done = played({**own, "privacy": PRIVACY})
 
     assert done.summary["aborted_rounds"] == 0

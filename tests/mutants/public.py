@@ -6,6 +6,7 @@ from tests.mutants.mutant import of
 
 __all__ = ["MUTANTS"]
 
+TABLES = "tests/attacks/test_a5_tables_fitted_on_clients.py"
 SPELLING, CLASSES = "tests/attacks/test_a4_public_by_spelling.py", "tests/attacks/test_a9_classes_of_clients.py"
 
 MUTANTS = (
@@ -86,5 +87,29 @@ MUTANTS = (
         "who splits records first may count their labels",
         ("experiment/division.py", 'fitted=told.get("fitted", {}),', "fitted={},"),
         tests=CLASSES,
+    ),
+    of(
+        "adults-fit-their-ranges",
+        "means and categories of a known table are those of its people",
+        ("data/adult.py", "fit_columns(people, _schema(), ", "fit_columns(people, Schema(), "),
+        tests=TABLES,
+    ),
+    of(
+        "patients-fit-their-ranges",
+        "ranges and drugs of a known table are those of its patients",
+        ("data/hospital.py", 'read_schema(SHIPPED / "diabetes130.toml"), icd9()', "read_schema({}), icd9()"),
+        tests=TABLES,
+    ),
+    of(
+        "vocabulary-of-the-clients",
+        "the words of the clients' reviews are published as if they were everybody's",
+        ("data/imdb.py", 'arrays["y_test"], classes=2, fitted=FITTED)', 'arrays["y_test"], classes=2)'),
+        tests=TABLES,
+    ),
+    of(
+        "unpacked-copy-forgets",
+        "what was fitted on records is forgotten when a data set is read again",
+        ("data/cache.py", 'fitted=facts["fitted"],', "fitted={},"),
+        tests=TABLES,
     ),
 )

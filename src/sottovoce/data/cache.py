@@ -22,7 +22,7 @@ from sottovoce.data.dataset import Dataset, Property
 
 __all__ = ["cache_folder", "unpacked"]
 
-VERSION: Final = 3  # raise it when a reader gives other arrays for the same file
+VERSION: Final = 4  # raise it when a reader gives other arrays for the same file
 _ARRAYS: Final = ("x_train", "y_train", "x_test", "y_test")
 
 
@@ -69,6 +69,9 @@ def _open(folder: Path) -> Dataset | None:
             classes=facts["classes"],
             input_scale=facts["input_scale"],
             ids=ids,
+            class_names=None if facts["class_names"] is None else tuple(facts["class_names"]),
+            preprocessing=facts["preprocessing"],
+            fitted=facts["fitted"],
             properties=properties,
         )
     except (OSError, ValueError, KeyError, TypeError, EOFError, DataError):
@@ -96,6 +99,9 @@ def _write(folder: Path, dataset: Dataset) -> None:
                 "classes": dataset.classes,
                 "input_scale": dataset.input_scale,
                 "ids": dataset.ids is not None,
+                "class_names": dataset.class_names,
+                "preprocessing": dataset.preprocessing,
+                "fitted": dict(dataset.fitted),
                 "properties": list(dataset.properties),
             }
             (scratch / "facts.json").write_text(json.dumps(facts), "utf-8")

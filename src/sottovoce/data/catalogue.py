@@ -171,7 +171,7 @@ _ALL: Final = (
     Source(
         "diabetes130",
         (31193, 7798),
-        (169,),
+        (206,),
         2,
         "UCI 296, Clore et al.; CC BY 4.0",
         forms=tuple(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sottovoce.core.errors import DataError
 
-__all__ = ["held_out", "min_max", "numbers", "one_hot"]
+__all__ = ["held_out", "numbers", "one_hot"]
 
 
 def held_out(owners: Sequence[str], fraction: float = 0.2) -> NDArray[np.bool_]:
@@ -43,10 +43,3 @@ def one_hot(values: Sequence[Iterable[str]], known: Sequence[str]) -> NDArray[np
             if value in place:
                 hot[row, place[value]] = 1
     return hot
-
-
-def min_max(values: NDArray[np.float64], train: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Scale a column so that its train records fill [0, 1]; the others are cut off there."""
-    low, high = values[train].min(), values[train].max()
-    scaled: NDArray[np.float64] = (values - low) / max(high - low, 1e-12)
-    return np.clip(scaled, 0, 1).astype(np.float32)

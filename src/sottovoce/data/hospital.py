@@ -4,15 +4,19 @@ One record a patient: the first encounter. As in the thesis (8.3.2 and 8.4.1), a
 kept, and elective, newborn and pregnant admissions are left out. Ages are decades here, so an adult is 20 or older. The
 thesis reads the first day of a stay; this table does not tell days apart, so all of the first encounter is read.
 
-Features are what the thesis has: age, gender, admission type, drugs with their dosage, ICD-9 codes; the number of
-medications stands in for the MRCI. Whatever tells the outcome (`discharge_disposition_id`, `readmitted`), is known only
-at the end (`time_in_hospital`, which chooses records and describes none) or is the patient's history
-(`number_inpatient`, ...) is not a feature.
+Features are what the thesis has: age, gender, admission type, drugs with their dosage, diagnoses; the number of
+medications stands in for the MRCI. Which they are, and their ranges, is in `schemas/diabetes130.toml` and
+`schemas/icd9.toml`, from public sources: no record changes another. The thesis keeps the ICD-9 codes that occur often,
+which tells of the patients; here a diagnosis is told by its section of the classification. Whatever tells the outcome
+(`discharge_disposition_id`, `readmitted`), is known only at the end (`time_in_hospital`, which chooses records and
+describes none) or is the patient's history (`number_inpatient`, ...) is not a feature.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import tomllib
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -21,9 +25,12 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import DataError
+from sottovoce.data.csv_file import Table
 from sottovoce.data.dataset import Dataset
-from sottovoce.data.features import held_out, min_max, numbers, one_hot
+from sottovoce.data.features import held_out, numbers, one_hot
 from sottovoce.data.files import damaged, read_table
+from sottovoce.data.fit import fit_columns
+from sottovoce.data.schema import SHIPPED, read_schema
 
 __all__ = ["DOWN", "OVER", "WEIGHTED", "balance", "balanced_size", "read_diabetes130"]
 
@@ -38,7 +45,6 @@ ADULT: Final = 20  # years: the first decade, [20-30), that holds no minors
 SHORTEST: Final = 3  # days in hospital
 GENDERS: Final = ("Female", "Male", "Unknown")
 ADMISSIONS: Final = {"1": "emergency", "2": "urgent", "7": "trauma"}
-RARE: Final = 100  # a feature on fewer patients' records is dropped
 DIAGNOSES: Final = ("diag_1", "diag_2", "diag_3")
 DRUGS: Final = (
     *("metformin", "repaglinide", "nateglinide", "chlorpropamide", "glimepiride", "acetohexamide", "glipizide"),
@@ -52,6 +58,42 @@ _FIELDS: Final = (
 )
 
 
+@dataclass(frozen=True)
+class Icd9:
+    """The sections of the classification, as features."""
+
+    sections: tuple[tuple[str, str, str], ...]  # first and last category, and the feature's name
+    subdivided: str  # the category that is told by its fourth digit
+
+    @property
+    def features(self) -> list[str]:
+        """Name the features."""
+        digits = [f"{self.subdivided}.{digit}" for digit in range(10)]
+        return [*(name for _, _, name in self.sections), *digits, "E"]
+
+    def feature(self, code: str) -> str | None:
+        """Return the feature of a code; None: the classification has no such section.
+
+        >>> icd9().feature("428.1"), icd9().feature("250.41"), icd9().feature("E849"), icd9().feature("V45")
+        ('420-429', '250.4', 'E', 'V40-V49')
+        """
+        category, _, digits = code.partition(".")
+        if code.startswith("E"):
+            return "E"
+        if category == self.subdivided:
+            return f"{category}.{digits[:1] or '0'}"
+        category = category.zfill(3)  # the table writes 8 for 008
+        found = (name for first, last, name in self.sections if first <= category <= last and len(category) == 3)
+        return next(found, None)
+
+
+@cache
+def icd9() -> Icd9:
+    """Read the sections."""
+    told = tomllib.loads((SHIPPED / "icd9.toml").read_text("utf-8"))
+    return Icd9(tuple((*name.split("-"), name) for name in told["sections"]), told["subdivided"])
+
+
 class _Stay(NamedTuple):
     encounter: int
     patient: str
@@ -61,7 +103,8 @@ class _Stay(NamedTuple):
     died: bool
     medications: str
     days: int
-    codes: frozenset[str]
+    doses: tuple[str, ...]  # of each drug
+    codes: frozenset[str]  # ICD-9
 
 
 def balance(y: NDArray[Any], rng: Generator, how: str = DOWN) -> NDArray[np.int64]:
@@ -102,18 +145,20 @@ def read_diabetes130(path: Path) -> Dataset:
         raise DataError(f"{path} has no first encounter of an adult for at least {SHORTEST} days that is not excluded")
     test = held_out([stay.patient for stay in stays])
     train = ~test
-    codes = [stay.codes for stay in stays]
-    appearances = Counter(code for stay, used in zip(stays, train, strict=True) if used for code in stay.codes)
-    common = sorted(code for code, count in appearances.items() if count >= RARE)
-    x = np.column_stack(
-        [
-            min_max(np.array([stay.age for stay in stays], np.float64), train),
-            min_max(numbers(f"{path}: num_medications", (stay.medications for stay in stays)), train),
-            one_hot([(stay.gender,) for stay in stays], GENDERS),
-            one_hot([(stay.admission,) for stay in stays], (*ADMISSIONS.values(), "unknown")),
-            one_hot(codes, common),
-        ]
+    doses = zip(*(stay.doses for stay in stays), strict=True)
+    plain = Table(
+        str(path),
+        {
+            "age": [str(stay.age) for stay in stays],
+            "num_medications": [stay.medications for stay in stays],
+            "gender": [stay.gender for stay in stays],
+            "admission": [stay.admission for stay in stays],
+            **dict(zip(DRUGS, doses, strict=True)),
+        },
     )
+    schema, sections = read_schema(SHIPPED / "diabetes130.toml"), icd9()
+    diagnoses = [[name for code in stay.codes if (name := sections.feature(code))] for stay in stays]
+    x = np.column_stack([fit_columns(plain, schema, train, ()).apply(plain), one_hot(diagnoses, sections.features)])
     y = np.array([stay.died for stay in stays], np.uint8)
     ids = numbers(f"{path}: patient_nbr", (stay.patient for stay in stays)).astype(np.int64)
     return Dataset("diabetes130", x[train], y[train], x[test], y[test], classes=2, ids=ids[train])
@@ -128,9 +173,6 @@ def _stays(path: Path) -> list[_Stay]:
         if known is not None and known.encounter <= int(encounter):
             continue
         diagnoses = row[len(_FIELDS) : len(_FIELDS) + len(DIAGNOSES)]
-        doses = zip(DRUGS, row[len(_FIELDS) + len(DIAGNOSES) :], strict=True)
-        codes = {f"icd9 {code}" for code in diagnoses if code != "?"}
-        codes.update(f"{drug} {dose}" for drug, dose in doses if dose != "No")
         first[patient] = _Stay(
             encounter=int(encounter),
             patient=patient,
@@ -140,7 +182,8 @@ def _stays(path: Path) -> list[_Stay]:
             died=disposition in DIED,
             medications=medications,
             days=int(days),
-            codes=frozenset(codes),
+            doses=tuple(row[len(_FIELDS) + len(DIAGNOSES) :]),
+            codes=frozenset(code for code in diagnoses if code != "?"),
         )
     ordered = sorted(first.values(), key=lambda stay: stay.encounter)
     return [
@@ -155,5 +198,4 @@ def _stays(path: Path) -> list[_Stay]:
 
 def _pregnant(code: str) -> bool:
     """Tell whether a code is one of ICD-9's chapter on pregnancy and childbirth, 630 to 679."""
-    category = code.removeprefix("icd9 ")[:3]
-    return code.startswith("icd9 ") and category.isdigit() and 630 <= int(category) <= 679
+    return code[:3].isdigit() and 630 <= int(code[:3]) <= 679

@@ -19,7 +19,7 @@ from sottovoce.core.errors import DataError
 from sottovoce.data.dataset import Dataset
 from sottovoce.data.files import damaged, read_npz
 
-__all__ = ["LENGTH", "VOCABULARY", "left_pad", "read_archive", "read_packed"]
+__all__ = ["FITTED", "LENGTH", "VOCABULARY", "left_pad", "read_archive", "read_packed"]
 
 LENGTH: Final = 400
 VOCABULARY: Final = 5000
@@ -27,6 +27,8 @@ START, UNKNOWN, FIRST_WORD = 1, 2, 3
 REVIEW_LIMIT: Final = 1 << 20
 _MEMBER = re.compile(r"aclImdb/(train|test)/(neg|pos)/(\d+)_\d+\.txt")
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+# A word is in it, and has its number, because of how often the train reviews have it.
+FITTED: Final = {"the vocabulary": "give reviews as an npz file whose words were numbered by a public list"}
 
 Tokens = NDArray[np.uint16]
 
@@ -37,7 +39,7 @@ def read_packed(path: Path) -> Dataset:
     arrays = read_npz(path, names)
     with damaged(path):
         x_train, x_test = (left_pad(arrays[f"tok_{part}"], arrays[f"len_{part}"]) for part in ("train", "test"))
-        return Dataset("imdb", x_train, arrays["y_train"], x_test, arrays["y_test"], classes=2)
+        return Dataset("imdb", x_train, arrays["y_train"], x_test, arrays["y_test"], classes=2, fitted=FITTED)
 
 
 def left_pad(tokens: Tokens, lengths: NDArray[np.integer]) -> Tokens:
@@ -81,7 +83,7 @@ def read_archive(path: Path) -> Dataset:
     numbers = {word: number for number, word in enumerate(ranked, FIRST_WORD)}
     x_train, y_train = _encode(reviews["train"], numbers)
     x_test, y_test = _encode(reviews["test"], numbers)
-    return Dataset("imdb", x_train, y_train, x_test, y_test, classes=2)
+    return Dataset("imdb", x_train, y_train, x_test, y_test, classes=2, fitted=FITTED)
 
 
 def words(text: str) -> list[str]:

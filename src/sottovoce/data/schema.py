@@ -32,7 +32,9 @@ from typing import Any, Final
 from sottovoce.core.errors import DataError
 from sottovoce.core.validate import nearest
 
-__all__ = ["KINDS", "MISSING_VALUES", "Column", "Schema", "read_schema"]
+__all__ = ["KINDS", "MISSING_VALUES", "SHIPPED", "Column", "Schema", "read_schema"]
+
+SHIPPED: Final = Path(__file__).with_name("schemas")  # of known tables, with the public sources of what they say
 
 KINDS: Final = ("number", "category", "ignore")
 MISSING_VALUES: Final = ("", "?", "NA", "N/A", "NaN", "nan", "null")

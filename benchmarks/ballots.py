@@ -53,6 +53,12 @@ class Free:
     def reserve(self, round_: int, clients: list[int], *, counter: int, session: str) -> None:
         """Write nothing."""
 
+    def compare(self, round_: int, own: bytes, expected: bytes) -> None:
+        """Write nothing."""
+
+    def differ(self, round_: int) -> None:
+        """Write nothing."""
+
     def charge(self, round_: int) -> None:
         """Charge nothing."""
 
@@ -119,6 +125,7 @@ def _round(length: int) -> Costs:
     leader.agree()  # base transfers, and a round without ballots
     session = process_time() - began
     leader.multiply()
+    leader.compare()
     leader.open(noise(1))
     spent["helper"], sent[0] = 0.0, 0
     ballots = []
@@ -140,6 +147,7 @@ def _round(length: int) -> Costs:
     began = process_time()
     leader.agree()
     leader.multiply()
+    leader.compare()
     leader.open(noise(2))
     own += process_time() - began - spent["helper"]
     return Costs(1e3 * client, 1e3 * own, 1e3 * spent["helper"], ballot_size(length), sent[0] / 1e3, 1e3 * session)

@@ -45,7 +45,7 @@ from sottovoce.federation.mqtt.envelope import topic_from, topic_to
 from sottovoce.privacy.ledger import Ledger, verify
 from tests.deployment.wired import Carried, Loop, records_of
 
-AT_ONCE = ("greet", "begin", "hello", "run file")
+AT_ONCE = ("greet", "begin", "settle", "hello", "keys", "run file")
 """Places that a life passes before its first round; all others end a life in its second round."""
 
 NOWHERE = "nowhere"
@@ -169,9 +169,9 @@ def _helper_life(world: World, place: str) -> None:
 
     def sent(connection: Any, code: int, payload: bytes) -> None:
         kind, round_ = str(asked["kind"]), asked["round"]
-        if not code and kind in ("confirm", "open"):
+        wanted = {"confirm": "ballots", "prove": "compare", "open": "charge"}.get(kind)
+        if not code and wanted is not None:
             lines = [line for line in world.account() if line.get("round") == round_]
-            wanted = "ballots" if kind == "confirm" else "charge"
             world.note("helper left", kind, round_, any(line["kind"] == wanted for line in lines))
         send(connection, code, payload)
         reaper.here(f"{kind} sent")

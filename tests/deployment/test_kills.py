@@ -21,25 +21,34 @@ from tests.deployment.lives import World, helper_lives, server_life
 from tests.deployment.test_trial import tables
 from tests.secagg.ballots.stage import without_base_transfers
 
-ROUNDS = 72
-KINDS = ("roll", "confirm", "transfer", "check", "open")
+ROUNDS = 130
+BEFORE = ("roll", "confirm", "transfer", "check", "words", "compare")
+THEN = ("asked", "answered", "sent")
 STEPS = ("before the write", "within the line", "before the sync", "after the sync")
 HELPER = (
     *("run file before", "run file after"),
-    *(f"{kind} {when}" for kind in (*KINDS, "greet", "begin", "hello") for when in ("asked", "answered", "sent")),
-    *(f"{line} {step}" for line in ("ballots", "charge") for step in STEPS),
+    *(f"{kind} {when}" for kind in (*BEFORE, "greet", "begin", "hello", "keys") for when in THEN),
+    *(f"{line} {step}" for line in ("ballots", "compare", "charge") for step in STEPS),
+    *("prove asked", "prove answered", "settle asked", *(f"settled {step}" for step in STEPS[:3])),
+    *("prove sent", "settled after the sync", "open asked", "settle answered"),  # each first leaves a comparison open
+    *("open answered", "open sent"),
 )
+UNSETTLED = ("compare after the sync", "settle sent")
 
 SERVER = (
-    *(f"{kind} {when}" for kind in ("begin", "hello", *KINDS, "greet") for when in ("asks", "heard")),
-    *(f"{kind} mark {when}" for kind in ("begin", "confirm", "open") for when in ("before", "after")),
+    *(f"{kind} {when}" for kind in ("begin", "hello", "keys", *BEFORE, "greet") for when in ("asks", "heard")),
+    *(f"{kind} mark {when}" for kind in ("begin", "confirm", "compare", "open") for when in ("before", "after")),
+    *("prove asks", "prove heard", "settle asks", "settle heard"),
+    *("prove mark before", "settle mark before", "prove mark after", "settle mark after"),
     *(f"{line} {step}" for line in ("draws", "charge") for step in STEPS),
+    *("open asks", "open heard"),
     *("opened before", "opened after", "record before", "record after", "checkpoint after"),
 )
 ORDER = (  # in which a helper passes these places
-    *(f"{kind} {when}" for kind in ("greet", "begin", "hello", "roll") for when in ("asked", "answered", "sent")),
+    *(f"{kind} {when}" for kind in ("greet", "begin", "hello", "keys", "roll") for when in THEN),
     *("confirm asked", *(f"ballots {step}" for step in STEPS), "confirm answered", "confirm sent"),
-    *(f"{kind} {when}" for kind in ("transfer", "check") for when in ("asked", "answered", "sent")),
+    *(f"{kind} {when}" for kind in ("transfer", "check", "words", "compare") for when in THEN),
+    *("prove asked", *(f"compare {step}" for step in STEPS), "prove answered", "prove sent"),
     *("open asked", *(f"charge {step}" for step in STEPS), "open answered", "open sent"),
 )
 

@@ -32,7 +32,7 @@ from sottovoce.federation.ballots.coding import Ballots
 from sottovoce.federation.ballots.real import helper_private, helper_signing
 from sottovoce.federation.secure import Registry
 from sottovoce.privacy import PrivacyPlan
-from sottovoce.secagg.ballots import BallotTerms, Helper
+from sottovoce.secagg.ballots import PROOF, BallotTerms, Helper
 from sottovoce.secagg.primitives import exchange_key, verifying_key
 
 __all__ = ["Desk", "open_desk"]
@@ -40,7 +40,7 @@ __all__ = ["Desk", "open_desk"]
 _SETUP: Final = 1 << 26  # bytes of a request before the terms are known
 _RUN: Final = 16
 _GREETING: Final = 4096  # bytes of a greeting that is looked into
-_MARKED: Final = ("confirm", "open")  # after these the account has one line more
+_MARKED: Final = ("confirm", "prove", "open")  # after these the account has one line more
 
 
 class Desk:
@@ -106,6 +106,9 @@ class Desk:
             return self._greet(payload)
         if kind == "begin":
             return self._begin(payload)
+        if kind == "settle" and self._step >= 2:
+            self.account.settle(payload)
+            return self._mark()
         if self._helper is None or self._step < (2 if kind == "hello" else 3):
             raise SecAggError(f"{kind} is out of order: a connection begins with greet, begin and hello")
         reply = self._helper.answer(kind, payload)
@@ -134,7 +137,7 @@ class Desk:
         if not self.run:
             self._bind(run)
         self._step, self.most = 2, _largest(terms)
-        return self.account.last_round.to_bytes(8, "little") + self._mark()
+        return self.account.last_round.to_bytes(8, "little") + self._pending() + self._mark()
 
     def _check_mark(self, run: bytes, mark: Mark | None) -> None:
         """Raise if the account lacks a line that this helper has signed for the server."""
@@ -155,6 +158,11 @@ class Desk:
         except OSError as error:
             raise RunError(f"{self._state} cannot be written: {error.strerror}; mend that, and start again") from None
         self.run = run.hex()
+
+    def _pending(self) -> bytes:
+        """Return the round and the helper's proof of a comparison that the server has yet to end; zeros if none."""
+        pending = self.account.pending
+        return bytes(8 + PROOF) if pending is None else pending.round.to_bytes(8, "little") + pending.own
 
     def _mark(self) -> bytes:
         return Mark.make(bytes.fromhex(self.run), self.account.head, self._marking).packed()

@@ -15,7 +15,10 @@ from sottovoce.deployment.identity import Identity
 
 __all__ = ["KINDS", "Place", "error_of", "peer_print", "receive", "refusal_of", "send", "tls"]
 
-KINDS: Final = ("greet", "begin", "hello", "roll", "confirm", "transfer", "check", "open")
+KINDS: Final = (
+    *("greet", "begin", "settle", "hello", "keys", "roll", "confirm"),
+    *("transfer", "check", "words", "compare", "prove", "open"),
+)
 _REFUSALS: Final[tuple[type[SottovoceError], ...]] = (SecAggError, PrivacyError, InputError)  # replies 1, 2, 3; 0: done
 _HEAD: Final = 9
 

@@ -13,14 +13,15 @@ from typing import Final
 
 from sottovoce.core.errors import InputError, PrivacyError, RunError, SecAggError
 from sottovoce.deployment.frames import KINDS, Place, error_of, peer_print, receive, send, tls
-from sottovoce.deployment.helper_mark import MARK, Mark, MarkFile
+from sottovoce.deployment.helper_mark import MARK, ComparisonFile, Mark, MarkFile
 from sottovoce.deployment.identity import Identity
 from sottovoce.deployment.roster import Roster
 from sottovoce.federation.ballots.terms import CountKeys
+from sottovoce.secagg.ballots import PROOF, CountsDifferError
 
 __all__ = ["HelperLink", "another_run", "check_unused", "count_keys", "greeting"]
 
-_PROTOCOL: Final = 2  # of frames between server and helper: 2 has marks
+_PROTOCOL: Final = 3  # of frames between server and helper: 2 has marks, 3 two counts and their comparison
 _MOST: Final = 1 << 28  # bytes of an answer
 _DIAL: Final = 10.0  # seconds to connect
 _PATIENCE: Final = 600.0  # seconds for an answer: the helper computes
@@ -59,7 +60,8 @@ class HelperLink:
     """A connection to the helper; after a loss only a new session of transfers ("hello") makes another.
 
     Guarantee: the newest mark of the helper's account (`helper_mark`) is on disk before an answer that brought it is
-    used, and a helper whose account has gone back behind it is not counted with.
+    used, and a helper whose account has gone back behind it is not counted with. After two counts of a round that
+    differed, by either side's word, nothing is asked any more.
     """
 
     def __init__(self, place: Place, identity: Identity, roster: Roster, config: str, *, simulated: bool) -> None:
@@ -76,6 +78,11 @@ class HelperLink:
         self.opened = 0  # the last round that this server has opened in the run
         self.patience = 300.0  # seconds that a round waits for a helper that is gone
 
+    @property
+    def record(self) -> ComparisonFile:
+        """Return what this server keeps of the comparisons of its run."""
+        return ComparisonFile(self._marks.folder, self.run)
+
     def reach(self) -> str:
         """Return the run that the helper has counted for, in hex, or raise why it cannot be asked."""
         try:
@@ -89,6 +96,7 @@ class HelperLink:
     def begin(self, setup: bytes) -> bytes:
         """Tell the helper the run and its set-up, and return the run's id; raise if either account has gone back."""
         self._setup, self._mark = setup, self._marks.read(self.run)
+        self.record.check()
         known = self._mark is not None
         try:
             begun = self._open()
@@ -121,6 +129,8 @@ class HelperLink:
             try:
                 self._open()
                 return True
+            except CountsDifferError:
+                raise
             except (SecAggError, InputError, PrivacyError) as error:
                 if time.monotonic() + pause > until:
                     return True
@@ -135,10 +145,12 @@ class HelperLink:
                 raise SecAggError(f"the helper at {self.place} is gone; nothing was released")
             try:
                 self._open()
+            except CountsDifferError:
+                raise
             except (InputError, PrivacyError) as error:  # the round fails like any other, and nobody sees it
                 raise SecAggError(f"{error}; nothing was released") from None
         reply = self._ask(kind, payload)
-        return self._marked(reply, grown=True) if kind in ("confirm", "open") else reply
+        return self._marked(reply, grown=True) if kind in ("confirm", "prove", "open") else reply
 
     def close(self) -> None:
         """Hang up."""
@@ -154,10 +166,18 @@ class HelperLink:
             self._ask("greet", self._greeting)
             mark = bytes(MARK) if self._mark is None else self._mark.packed()
             begun = self._marked(self._ask("begin", self.run + mark + self._setup), grown=False)
+            if len(begun) != 16 + PROOF:
+                raise SecAggError(f"the helper at {self.place} begins with {len(begun)} bytes; nothing was released")
+            self._settle(int.from_bytes(begun[8:16], "little"), begun[16:])
         except BaseException:
             self.close()
             raise
-        return int.from_bytes(begun, "little")
+        return int.from_bytes(begun[:8], "little")
+
+    def _settle(self, round_: int, proof: bytes) -> None:
+        """End a comparison after which the connection was lost, if the helper has one: its proof first, then ours."""
+        if round_:
+            self._marked(self._ask("settle", self.record.settle(round_, proof)), grown=True)
 
     def _marked(self, reply: bytes, *, grown: bool) -> bytes:
         """Return an answer without the mark at its end, which is on disk by then."""

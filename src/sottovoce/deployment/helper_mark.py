@@ -1,26 +1,34 @@
-"""Marks of the helper's account: by them an account that was deleted, cut, edited or restored from a copy is noticed.
+"""What a server keeps of its helper: marks of its account, and the last comparison of two counts.
+
+By marks an account that was deleted, cut, edited or restored from a copy is noticed.
 
 A mark says how many lines the account has and what the hash of the last one is, in one run, and the helper signs it.
 The server has the newest mark on disk before it uses the answer that brought it, and shows it whenever it calls. A
 helper whose account does not hold the marked line has forgotten what it counted, and refuses.
 
-state/helper-mark-<run>    in the folder of the server's keys: one line of JSON, no secret
+A comparison that was lost with its connection is ended by what was kept of it: if it could be called off when it
+fails, either side could try again and again.
+
+state/helper-mark-<run>          in the folder of the server's keys: one line of JSON, no secret
+state/helper-comparison-<run>    the same: both proofs of the last comparison, or that the counts of a round differed
 """
 
 from __future__ import annotations
 
+import hmac
 import json
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, final
+from typing import Any, Final, final
 
 from sottovoce.core.errors import InputError, PrivacyError, RunError, SecAggError, WireError
 from sottovoce.core.remote import read_json
 from sottovoce.deployment.durable import PRIVATE, replace_file
+from sottovoce.secagg.ballots import CountsDifferError
 from sottovoce.secagg.primitives import SIGNATURE, sign, verify
 
-__all__ = ["MARK", "Mark", "MarkFile"]
+__all__ = ["MARK", "ComparisonFile", "Mark", "MarkFile"]
 
 _DOMAIN: Final = b"sottovoce helper mark 1\n"
 _HEAD: Final = 32
@@ -107,16 +115,71 @@ class MarkFile:
         if again:
             return mark
         text = json.dumps({"lines": mark.lines, "head": mark.head, "signature": mark.signature.hex()})
-        try:
-            with suppress(FileExistsError):
-                self.folder.mkdir(parents=True, mode=0o700)
-            replace_file(self._path(run), text.encode() + b"\n", PRIVATE)
-        except OSError as error:
-            raise RunError(f"{self.folder} cannot be written: {error.strerror}; mend that, and start again") from None
+        _write(self._path(run), text)
         return mark
 
     def _path(self, run: bytes) -> Path:
         return self.folder / f"helper-mark-{run.hex()}"
+
+
+@dataclass
+class ComparisonFile:
+    """The last comparison of a run, on the server's disk."""
+
+    folder: Path
+    run: bytes
+
+    def begin(self, round_: int, own: bytes, expected: bytes) -> None:
+        """Bring both proofs of a comparison to the disk, before the helper's is asked for."""
+        _write(self._path, json.dumps({"round": round_, "own": own.hex(), "expected": expected.hex()}))
+
+    def differ(self, round_: int) -> None:
+        """Bring to the disk that the counts of a round differ."""
+        _write(self._path, json.dumps({"round": round_, "differ": True}))
+
+    def check(self) -> None:
+        """Raise if the counts of a round of this run have differed."""
+        last = self._read()
+        if last is not None and "differ" in last:
+            raise CountsDifferError(int(last["round"]))
+
+    def settle(self, round_: int, proof: bytes) -> bytes:
+        """Return the own proof of a comparison that the helper has not seen the end of, once the helper's is right."""
+        self.check()
+        last = self._read()
+        if last is None or last["round"] != round_:
+            raise CountsDifferError(round_, f"the helper asks how its comparison ended, and {self._path} has another")
+        if not hmac.compare_digest(proof, bytes.fromhex(last["expected"])):
+            self.differ(round_)
+            raise CountsDifferError(round_)
+        return bytes.fromhex(last["own"])
+
+    def _read(self) -> dict[str, Any] | None:
+        try:
+            last: dict[str, Any] = json.loads(self._path.read_bytes())
+            proofs = [last["round"]] if "differ" in last else [bytes.fromhex(last[name]) for name in ("own", "expected")]
+            if not isinstance(last["round"], int) or not all(proofs):
+                raise ValueError(last["round"])
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise InputError(f"{self._path} cannot be read: {error.strerror}") from None
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise InputError(f"{self._path} is damaged; restore it: it says how the last comparison ended") from None
+        return last
+
+    @property
+    def _path(self) -> Path:
+        return self.folder / f"helper-comparison-{self.run.hex()}"
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        with suppress(FileExistsError):
+            path.parent.mkdir(parents=True, mode=0o700)
+        replace_file(path, text.encode() + b"\n", PRIVATE)
+    except OSError as error:
+        raise RunError(f"{path.parent} cannot be written: {error.strerror}; mend that, and start again") from None
 
 
 def _signed(run: bytes, lines: int, head: str) -> bytes:

@@ -34,7 +34,7 @@ from sottovoce.privacy.plan.plan import PrivacyPlan
 __all__ = ["Ledger", "Verdict", "verify"]
 
 VERSION: Final = 1
-NOTES: Final = ("ballots",)  # lines of the helper of secret ballots: whom a round counts
+NOTES: Final = ("ballots", "compare", "settled", "differ")  # lines of the helper of secret ballots
 
 Step = Callable[[str], None]
 
@@ -126,6 +126,10 @@ class Ledger:
     def spent(self) -> int:
         """Count the charges of rounds."""
         return sum(round_ > 0 for round_ in self._rounds) + self._torn
+
+    def charged(self, round_: int) -> bool:
+        """Tell whether a round was charged."""
+        return round_ in self._rounds
 
     @property
     def left(self) -> int:

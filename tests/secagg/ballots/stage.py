@@ -26,7 +26,7 @@ class FakeSender:
     """Base transfers without secrets: as quick as a hash, and no more secret than the offer."""
 
     def __init__(self, entropy: Any) -> None:
-        self._offer = entropy(384)
+        self._offer = entropy(32)
 
     def offer(self) -> bytes:
         return bytes(self._offer)
@@ -51,8 +51,9 @@ def _fake(session: bytes, offer: bytes, index: int, choice: int) -> bytes:
 
 
 def without_base_transfers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leader_module, "BaseSender", FakeSender)
-    monkeypatch.setattr(helper_module, "BaseReceiver", FakeReceiver)
+    for module in (leader_module, helper_module):
+        monkeypatch.setattr(module, "BaseSender", FakeSender)
+        monkeypatch.setattr(module, "BaseReceiver", FakeReceiver)
 
 
 @dataclass
@@ -73,6 +74,12 @@ class Memory:
         for client in clients:
             self.counted[client] = self.counted.get(client, 0) + 1
         self.log.append(("reserve", round_, tuple(clients), counter))
+
+    def compare(self, round_: int, own: bytes, expected: bytes) -> None:
+        self.log.append(("compare", round_))
+
+    def differ(self, round_: int) -> None:
+        self.log.append(("differ", round_))
 
     def charge(self, round_: int) -> None:
         self.log.append(("charge", round_))
@@ -147,4 +154,5 @@ class Stage:
                 refused[client] = str(error)
         self.leader.agree()
         self.leader.multiply()
+        self.leader.compare()
         return self.leader.open(np.zeros(self.terms.length, np.int64))

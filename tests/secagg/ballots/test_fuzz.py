@@ -93,7 +93,7 @@ def test_ten_thousand_messages_add_one_vote_a_coordinate_or_nothing() -> None:
 def test_no_request_of_random_bytes_brings_the_helper_down() -> None:
     stage, rng = Stage(), np.random.default_rng(4)
     for _ in range(100):
-        kind = str(rng.choice(["roll", "confirm", "transfer", "check", "open"]))
+        kind = str(rng.choice(["keys", "roll", "confirm", "transfer", "check", "words", "compare", "prove", "open"]))
         with pytest.raises(SottovoceError):
             stage.helper.answer(kind, rng.bytes(int(rng.integers(1, 400))))
     both = {client: stage.message(2, client, stage.votes(client)) for client in (0, 1)}

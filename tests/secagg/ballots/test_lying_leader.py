@@ -112,20 +112,20 @@ def test_a_wrong_guess_of_the_helpers_string_costs_the_session() -> None:
     def guessing(kind: str, payload: bytes) -> bytes:
         if kind != "transfer":
             return honest(kind, payload)
-        extension = stage.helper._extension
-        assert extension is not None
-        column = int(np.flatnonzero(extension._secret)[0])  # a guess that this bit of the string is zero is wrong
+        transfers = stage.helper._transfers
+        assert transfers is not None
+        column = int(np.flatnonzero(transfers.sender._secret)[0])  # a guess that this bit of the string is zero is wrong
         changed = bytearray(payload)
         changed[8 + column * (len(payload) - 8) // 128 + 20] ^= 1
         return honest(kind, bytes(changed))
 
     stage.leader._answer = guessing
     messages = {client: stage.message(1, client, stage.votes(client)) for client in (0, 1)}
-    before = None if stage.helper._extension is None else stage.helper._extension._secret
+    assert stage.helper._transfers is None
     with pytest.raises(SecAggError, match="not the same in all columns"):
         stage.count(1, messages)
 
     later = {client: stage.message(2, client, stage.votes(client)) for client in (0, 1)}
     with pytest.raises(SecAggError, match="the helper expects hello"):
         stage.helper.answer("roll", roll(stage, 2, later))
-    assert before is None and stage.helper._extension is None
+    assert stage.helper._transfers is None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ from tests.secagg.ballots.stage import DOWNLINK, Stage, key
 
 from sottovoce.secagg import KeyedEntropy
 from sottovoce.secagg.ballots import message as messages
-from sottovoce.secagg.ot.extension import ExtensionReceiver
+from sottovoce.secagg.ballots.comparison import CountsDifferError
+from sottovoce.secagg.ot.extension import CHECK_SIZE, ExtensionReceiver
 
 TRIALS = 60
 LUCKY = 48
@@ -37,7 +39,8 @@ def right(view: View, *, same_entropy: bool = False) -> int:
 
 def cast_and_count(stage: Stage, vote: int) -> bytes:
     mine = stage.message(1, 0, np.full(256, vote))
-    stage.count(1, {0: mine, 1: stage.message(1, 1, stage.votes(9))})
+    with suppress(CountsDifferError):  # a mutant's counts may differ; what was sent until then is seen all the same
+        stage.count(1, {0: mine, 1: stage.message(1, 1, stage.votes(9))})
     return mine
 
 
@@ -51,7 +54,7 @@ def leaders_words(stage: Stage, vote: int) -> float:
     """The leader sees w, which holds the pad: do its words agree with the masked ballot in parity?"""
     mine = cast_and_count(stage, vote)
     reply = next(reply for kind, _, reply in stage.wire if kind == "check")
-    words = np.frombuffer(reply, np.uint16)[:256]
+    words = np.frombuffer(reply[CHECK_SIZE:], np.uint16)[:256]
     masked = np.unpackbits(np.frombuffer(mine[:32], np.uint8), bitorder="little")
     return float(((words & 1) ^ masked).mean() - 0.5)
 

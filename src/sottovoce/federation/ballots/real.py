@@ -99,6 +99,7 @@ class RealCount:
             total.failures |= dict.fromkeys(refused, "the helper does not count this ballot")
             total.senders = len(accepted)
             leader.multiply()
+            leader.compare()  # counts that differ end the run, and not this round alone
             spend()
             votes = leader.open(self.coding.leader_noise(round_))
         except SecAggError as error:

@@ -15,7 +15,7 @@ from sottovoce.federation.ballots.terms import CountKeys, terms_of
 from sottovoce.federation.client import Client
 from sottovoce.federation.coding import Terms
 from sottovoce.privacy import PrivacyPlan
-from sottovoce.secagg.ballots import BallotTerms, Leader
+from sottovoce.secagg.ballots import BallotTerms, Leader, Record
 
 __all__ = ["Link", "RemoteCount", "deployed_terms", "in_run"]
 
@@ -24,6 +24,11 @@ _NO_RUN = bytes(16)
 
 class Link(Protocol):
     """A way to the helper."""
+
+    @property
+    def record(self) -> Record:
+        """Return what the leader keeps of comparisons with the helper."""
+        ...
 
     def begin(self, setup: bytes) -> bytes:
         """Tell the helper which run this is, and return the run's id; raise if it does not count for it."""
@@ -73,7 +78,7 @@ class RemoteCount(RealCount):
         """Call the helper, which keeps its account itself, and hang up at the end."""
         run = self.link.begin(self.setup)
         terms = replace(self.terms, session=run)
-        self._leader = Leader(terms, self.signing_key, self.registry, self.link.answer, os.urandom)
+        self._leader = Leader(terms, self.signing_key, self.registry, self.link.answer, os.urandom, self.link.record)
         try:
             yield
         finally:

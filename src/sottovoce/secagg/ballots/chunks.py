@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sottovoce.secagg.ot.extension import rows_of
 
-__all__ = ["Chunk", "chunks_of", "flat_bits", "rows_needed"]
+__all__ = ["Chunk", "chunks_of", "flat_bits", "rows_needed", "sums_of"]
 
 _TARGET = 1 << 20  # transfers in a chunk: 16 MB of columns
 _STEP: Final = 128
@@ -60,3 +60,8 @@ def flat_bits(chunk: Chunk, pieces: Sequence[NDArray[np.uint8]]) -> NDArray[np.u
     """Return the bits of a chunk, one byte each, from the packed piece of every ballot."""
     bits: NDArray[Any] = np.unpackbits(np.stack(pieces), axis=1, count=chunk.width, bitorder="little")
     return bits.reshape(-1)
+
+
+def sums_of(chunk: Chunk, values: NDArray[Any], kind: Any) -> NDArray[Any]:
+    """Return the sum over all clients of what a chunk has for each of them, modulo the words of the shares."""
+    return np.asarray(values.reshape(chunk.ballots, chunk.width).sum(axis=0, dtype=kind))

@@ -1,15 +1,23 @@
 """The helper of a count, as a state machine: it gets the seeds of the pads, and answers the leader.
 
-    hello     base transfers of a session          roll      envelopes of a round; answers with those that count
-    confirm   the leader counts the same           transfer  choices of a chunk; answers with the point of its check
-    check     the check; answers with w            open      charges the round, and answers with its share and noise
+    hello     base transfers of a session          keys      the leader's side of those of the second count
+    roll      envelopes of a round; answers with those that count
+    confirm   the leader counts the same
+    transfer  choices of a chunk; answers with the point of its check, and with choices of its own: the pads' bits
+    check     the check, and the point of the helper's; answers with its own check and w
+    words     the leader's w
+    compare   the leader's offer of a comparison of both counts; answers with its own
+    prove     answers with the proof that it has counted the same
+    open      the leader's proof; charges the round, and answers with its share and noise
 
-Whatever is out of order, wrong or repeated is refused; what fails once transfers have begun ends the session.
+Whatever is out of order, wrong or repeated is refused; what fails once transfers have begun ends the session. Counts
+that differ end the run.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -18,19 +26,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import SecAggError
-from sottovoce.secagg.ballots.chunks import Chunk, chunks_of, flat_bits, rows_needed
-from sottovoce.secagg.ballots.leader import NONCE_SIZE, hello_digest, session_of
+from sottovoce.secagg.ballots.chunks import Chunk, chunks_of, flat_bits, rows_needed, sums_of
+from sottovoce.secagg.ballots.comparison import Comparison, CountsDifferError
+from sottovoce.secagg.ballots.leader import (
+    NONCE_SIZE,
+    Transfers,
+    context_of,
+    hello_digest,
+    keys_digest,
+    new_difference,
+    second_session,
+    session_of,
+)
 from sottovoce.secagg.ballots.message import ENVELOPE, Envelope, Pad, open_seed, pad_of, unpack_envelope
 from sottovoce.secagg.ballots.terms import HASH, BallotTerms, accepted_digest
-from sottovoce.secagg.ot.base import TRANSFERS, BaseReceiver
-from sottovoce.secagg.ot.extension import ExtensionSender, word_type
+from sottovoce.secagg.ot.base import TRANSFERS, BaseReceiver, BaseSender
+from sottovoce.secagg.ot.extension import CHECK_SIZE, ExtensionReceiver, ExtensionSender, word_type
 from sottovoce.secagg.ot.group import ELEMENT
 from sottovoce.secagg.primitives import SIGNATURE, Entropy, exchange_key, sign, verify, verifying_key
 
 __all__ = ["Account", "Helper"]
 
 _ENTRY: Final = 8 + HASH + ENVELOPE
-_STEPS: Final = ("hello", "roll", "confirm", "transfer", "check", "open")
+_STEPS: Final = ("hello", "keys", "roll", "confirm", "transfer", "check", "words", "compare", "prove", "open")
+_COUNTED: Final = ("transfer", "check", "words", "compare", "prove", "open")  # what is expected once rows are reserved
 
 Noise = Callable[[int], NDArray[np.int64]]
 
@@ -50,6 +69,14 @@ class Account(Protocol):
         """Write down whom a round counts and how far its transfers reach; on return it is on disk."""
         ...
 
+    def compare(self, round_: int, own: bytes, expected: bytes) -> None:
+        """Write down both proofs of a comparison before the own one leaves; on return they are on disk."""
+        ...
+
+    def differ(self, round_: int) -> None:
+        """Write down that the counts of a round differ, so that the run is over; on return it is on disk."""
+        ...
+
     def charge(self, round_: int) -> None:
         """Charge a round; on return it is on disk."""
         ...
@@ -64,13 +91,18 @@ class _Count:
     accepted: list[tuple[int, bytes]] = field(default_factory=list)
     pads: dict[int, Pad] = field(default_factory=dict)
     chunks: list[Chunk] = field(default_factory=list)
+    bits: NDArray[np.uint8] | None = None  # of the pads, in the first of the chunks
+    products: NDArray[Any] | None = None  # sums of its shares of the first count, in the first of the chunks
+    difference: hashlib._Hash = field(default_factory=new_difference)
+    proofs: tuple[bytes, bytes] = (b"", b"")  # its own, and the leader's
 
 
 class Helper:
     """The helper's side of all rounds of a run.
 
     Guarantee: no client is counted twice in a round or more often than the account admits; the account knows of a round
-    before its first transfer, and is charged before the helper's share, with its noise, is answered.
+    before its first transfer, and is charged before the helper's share, with its noise, is answered. Nothing is
+    answered for a leader that does not prove that both counts are the same.
     """
 
     def __init__(
@@ -89,8 +121,10 @@ class Helper:
         self.terms = terms
         self._signing_key, self._exchange, self._keys = signing_key, exchange, keys
         self._account, self._noise, self._entropy = account, noise, entropy
-        self._extension: ExtensionSender | None = None
-        self._session = ""
+        self._transfers: Transfers | None = None
+        self._session = b""
+        self._base: tuple[ExtensionSender, BaseSender] | None = None  # between hello and keys
+        self._over: CountsDifferError | None = None
         self._seen: set[bytes] = set()  # hashes of all seeds of this run
         self._expects: tuple[str, ...] = ("hello",)
         self._count = self._nothing()
@@ -99,16 +133,22 @@ class Helper:
         """Return the answer to one request of the leader, or raise why it is refused."""
         if kind not in _STEPS:
             raise SecAggError(f"the helper knows no request {kind!r}")
+        if self._over is not None:
+            raise self._over
         if kind != "hello" and kind not in self._expects:  # a leader that was restarted may always begin anew
             self._end_session(kind)
             raise SecAggError(f"{kind} is out of order: the helper expects {' or '.join(self._expects)}")
         try:
             return {
                 "hello": self._hello,
+                "keys": self._keys_of_leader,
                 "roll": self._roll,
                 "confirm": self._confirm,
                 "transfer": self._transfer,
                 "check": self._check,
+                "words": self._words,
+                "compare": self._compare,
+                "prove": self._prove,
                 "open": self._open,
             }[kind](payload)
         except BaseException:
@@ -124,14 +164,25 @@ class Helper:
         nonce = self._entropy(NONCE_SIZE)
         session = session_of(hello, nonce)
         secret = [byte & 1 for byte in self._entropy(TRANSFERS)]
-        base = BaseReceiver(session, secret, self._entropy)
-        body = nonce + base.request()
+        base, second = BaseReceiver(session, secret, self._entropy), BaseSender(self._entropy)
+        body = nonce + second.offer() + base.request()
         keys = base.keys(hello[HASH + NONCE_SIZE :])
-        self._extension = ExtensionSender(secret, keys, self._entropy, self.terms.bits)
-        self._session = session.hex()
+        self._transfers, self._session = None, session
+        self._base = ExtensionSender(secret, keys, self._entropy, self.terms.bits), second
         self._forget()
-        self._expects = ("roll",)
+        self._expects = ("keys",)
         return body + sign(self._signing_key, hello_digest(hello, body))
+
+    def _keys_of_leader(self, payload: bytes) -> bytes:
+        request, signature = payload[:-SIGNATURE], payload[-SIGNATURE:]
+        second = second_session(self._session)
+        if self._base is None or not verify(self.terms.leader_key, signature, keys_digest(second, request)):
+            raise SecAggError("the leader's request for keys is not signed by its key; no session begins")
+        (sender, base), self._base = self._base, None
+        receiver = ExtensionReceiver(base.keys(second, request), self._entropy, self.terms.bits)
+        self._transfers = Transfers(sender, receiver)
+        self._expects = ("roll",)
+        return b""
 
     def _roll(self, payload: bytes) -> bytes:
         self._forget()
@@ -163,36 +214,65 @@ class Helper:
             raise SecAggError("the leader's signature of the accepted ballots is wrong; the round is over")
         self.terms.check_number(len(self._count.accepted))
         self._count.chunks = chunks_of(len(self._count.accepted), self.terms.length)
-        extension = self._running()
-        reach = extension.counter + rows_needed(self._count.chunks)
+        reach = self._running().sender.counter + rows_needed(self._count.chunks)  # in either direction
         clients = [client for client, _ in self._count.accepted]
-        self._account.reserve(self._count.round, clients, counter=reach, session=self._session)
-        self._expects = ("transfer",) if self._count.chunks else ("open",)
+        self._account.reserve(self._count.round, clients, counter=reach, session=self._session.hex())
+        self._expects = ("transfer",) if self._count.chunks else ("compare",)
         return b""
 
     def _transfer(self, payload: bytes) -> bytes:
-        extension, chunk = self._running(), self._count.chunks[0]
+        (sender, receiver), chunk = self._running(), self._count.chunks[0]
         counter = int.from_bytes(payload[:8], "little")
-        if counter != extension.counter:
-            raise SecAggError(f"transfers from {counter} on are refused: {extension.counter} are used up")
+        if counter != sender.counter:
+            raise SecAggError(f"transfers from {counter} on are refused: {sender.counter} are used up")
+        size = chunk.bytes.stop - chunk.bytes.start
+        bits = flat_bits(chunk, [self._count.pads[client].take(size) for client in self._order])
+        point = sender.challenge(payload[8:], chunk.transfers)
+        sent = receiver.choose(np.packbits(bits, bitorder="little"), chunk.transfers)
+        self._count.bits = bits
         self._expects = ("check",)
-        return extension.challenge(payload[8:], chunk.transfers)
+        return point + receiver.counter.to_bytes(8, "little") + sent
 
     def _check(self, payload: bytes) -> bytes:
-        extension, chunk = self._running(), self._count.chunks.pop(0)
-        bits = flat_bits(
-            chunk, [self._count.pads[client].take(chunk.bytes.stop - chunk.bytes.start) for client in self._order]
-        )
-        reply, products = extension.answer(payload, bits)
+        (sender, receiver), chunk, bits = self._running(), self._count.chunks[0], self._count.bits
+        if bits is None:
+            raise SecAggError("no chunk of transfers has begun")
         kind = word_type(self.terms.bits)
-        own = bits.astype(kind) - products - products  # p - 2 b
-        self._count.share[chunk.start : chunk.stop] = own.reshape(chunk.ballots, chunk.width).sum(axis=0, dtype=kind)
-        self._expects = ("transfer",) if self._count.chunks else ("open",)
-        return reply
+        words, shares = sender.answer(payload[:CHECK_SIZE], bits)
+        products = self._count.products = sums_of(chunk, shares, kind)
+        self._count.share[chunk.start : chunk.stop] = sums_of(chunk, bits, kind) - products - products  # p - 2 b
+        self._expects = ("words",)
+        return receiver.check(payload[CHECK_SIZE:]) + words
+
+    def _words(self, payload: bytes) -> bytes:
+        chunk, products, kind = self._count.chunks.pop(0), self._count.products, word_type(self.terms.bits)
+        if products is None:
+            raise SecAggError("no chunk of transfers has begun")
+        second = sums_of(chunk, self._running().receiver.shares(payload), kind)
+        self._count.difference.update((second - products).tobytes())
+        self._count.bits = self._count.products = None
+        self._expects = ("transfer",) if self._count.chunks else ("compare",)
+        return b""
+
+    def _compare(self, payload: bytes) -> bytes:
+        context = context_of(self._session, self._digest())
+        comparison = Comparison("helper", self._count.difference.digest(), context, self._entropy)
+        self._count.proofs = comparison.proofs(payload)
+        self._expects = ("prove",)
+        return comparison.offer
+
+    def _prove(self, payload: bytes) -> bytes:
+        if payload:
+            raise SecAggError("a request for a proof has no payload")
+        self._account.compare(self._count.round, *self._count.proofs)  # from here on the leader knows whether it holds
+        self._expects = ("open",)
+        return self._count.proofs[0]
 
     def _open(self, payload: bytes) -> bytes:
-        if payload:
-            raise SecAggError("a request to open has no payload")
+        if not hmac.compare_digest(payload, self._count.proofs[1]):
+            self._over = CountsDifferError(self._count.round)
+            self._account.differ(self._count.round)
+            raise self._over
         kind = word_type(self.terms.bits)
         words = self._count.share + self._count.share + self._noise(self._count.round).astype(kind)
         self._account.charge(self._count.round)  # before the answer: from then on the leader can open the votes
@@ -221,17 +301,17 @@ class Helper:
     def _digest(self) -> bytes:
         return accepted_digest(self.terms, self._count.round, self._count.accepted)
 
-    def _running(self) -> ExtensionSender:
-        if self._extension is None:
+    def _running(self) -> Transfers:
+        if self._transfers is None:
             raise SecAggError("no session of transfers has begun")
-        return self._extension
+        return self._transfers
 
     def _end_session(self, kind: str) -> None:
         """Go on after a request that failed: with new transfers if those of this round had begun."""
         self._forget()
-        begun = "transfer" in self._expects or "check" in self._expects or "open" in self._expects
-        if begun or self._extension is None or kind == "hello":
-            self._extension = None
+        begun = any(step in self._expects for step in _COUNTED)
+        if begun or self._transfers is None or kind == "hello":
+            self._transfers = self._base = None
             self._expects = ("hello",)
         else:
             self._expects = ("roll",)

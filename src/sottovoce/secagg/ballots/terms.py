@@ -14,7 +14,7 @@ from sottovoce.secagg.primitives import KEY, usable
 __all__ = ["HASH", "BallotTerms", "accepted_digest"]
 
 HASH: Final = 32
-_VERSION: Final = b"sottovoce ballot 2"
+_VERSION: Final = b"sottovoce ballot 3"
 
 
 @dataclass(frozen=True, kw_only=True)

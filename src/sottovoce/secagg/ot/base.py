@@ -1,10 +1,10 @@
 """Make 128 base transfers: the sender has two keys each time, the receiver gets the one of its choice.
 
-The protocol is that of Masny and Rindal ("Endemic Oblivious Transfer", 2019) over a Diffie-Hellman group. For every
-transfer the receiver, with choice c, sends two elements r_0, r_1: one random, the other such that it knows the
-logarithm b of r_c * H(r_{1-c}) = g^b. The sender has one public value g^a and takes key j from (r_j * H(r_{1-j}))^a;
-the receiver gets key c from (g^a)^b, and knows nothing about the other. What the receiver sends has the same
-distribution whatever its choices are, so the sender learns nothing about them.
+The protocol is that of Masny and Rindal ("Endemic Oblivious Transfer", 2019) over a Diffie-Hellman group, written as
+sums. For every transfer the receiver, with choice c, sends two elements r_0, r_1: one random, the other such that it
+knows the logarithm b of r_c + H(r_{1-c}) = b G. The sender has one public value a G and takes key j from
+a (r_j + H(r_{1-j})); the receiver gets key c from b (a G), and knows nothing about the other. What the receiver sends
+has the same distribution whatever its choices are, so the sender learns nothing about them.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class BaseSender:
     """The side with two keys a transfer; used once."""
 
     def __init__(self, entropy: Entropy) -> None:
-        self._secret = group.exponent(entropy)
+        self._secret = group.scalar(entropy)
         self._done = False
 
     def offer(self) -> bytes:
-        """Return the public value g^a."""
-        return group.pack(group.power(group.GENERATOR, self._secret))
+        """Return the public value a G."""
+        return group.public(self._secret)
 
     def keys(self, session: bytes, request: bytes) -> list[tuple[bytes, bytes]]:
         """Return both keys of every transfer, from what the receiver sent; the secret is forgotten.
@@ -42,11 +42,11 @@ class BaseSender:
         self._done = True
         offer, keys = self.offer(), []
         for index, (zero, one) in enumerate(pairs):
-            first = group.power(zero * _mask(session, index, 0, one) % group.PRIME, self._secret)
-            second = group.power(one * _mask(session, index, 1, zero) % group.PRIME, self._secret)
+            first = group.times(self._secret, group.add(zero, _mask(session, index, 0, one)))
+            second = group.times(self._secret, group.add(one, _mask(session, index, 1, zero)))
             context = _context(session, index, offer, zero, one)
             keys.append((_key(first, context), _key(second, context)))
-        self._secret = 0
+        self._secret = b""
         return keys
 
 
@@ -58,47 +58,47 @@ class BaseReceiver:
             raise SecAggError(f"there are {TRANSFERS} base transfers, got {len(choices)} choices")
         self._session = session
         self._choices = choices
-        self._secrets = [group.exponent(entropy) for _ in choices]
-        self._pairs: list[tuple[int, int]] = []
+        self._secrets = [group.scalar(entropy) for _ in choices]
+        self._pairs: list[tuple[bytes, bytes]] = []
         for index, (choice, secret) in enumerate(zip(choices, self._secrets, strict=True)):
-            other = group.hash_to_square(b"blind", entropy(48))
-            known = group.power(group.GENERATOR, secret)  # g^2b: the squaring of `power`, as on the other side
-            mine = known * pow(_mask(session, index, choice, other), -1, group.PRIME) % group.PRIME
+            other = group.hash_to_element(b"blind", entropy(48))
+            mine = group.subtract(group.public(secret), _mask(session, index, choice, other))
             self._pairs.append((other, mine) if choice else (mine, other))
 
     def request(self) -> bytes:
         """Return the two elements of every transfer."""
-        return b"".join(group.pack(zero) + group.pack(one) for zero, one in self._pairs)
+        return b"".join(zero + one for zero, one in self._pairs)
 
     def keys(self, offer: bytes) -> list[bytes]:
         """Return the chosen key of every transfer, from the sender's public value; the secrets are forgotten."""
         if not self._secrets:
             raise SecAggError("the base transfers of a session are made once; begin a new session")
-        value = group.unpack(offer)
         keys = []
         for index, (secret, (zero, one)) in enumerate(zip(self._secrets, self._pairs, strict=True)):
             context = _context(self._session, index, offer, zero, one)
-            keys.append(_key(group.power(value, secret), context))
+            keys.append(_key(group.times(secret, offer), context))
         self._secrets, self._choices = [], []
         return keys
 
 
-def _read(request: bytes) -> list[tuple[int, int]]:
+def _read(request: bytes) -> list[tuple[bytes, bytes]]:
     size = group.ELEMENT
     if len(request) != 2 * TRANSFERS * size:
         raise SecAggError(f"{TRANSFERS} base transfers take {2 * TRANSFERS * size} bytes, got {len(request)}")
-    parts = [group.unpack(request[place : place + size]) for place in range(0, len(request), size)]
+    parts = [request[place : place + size] for place in range(0, len(request), size)]
+    for part in parts:
+        group.check(part)
     return list(zip(parts[::2], parts[1::2], strict=True))
 
 
-def _mask(session: bytes, index: int, place: int, other: int) -> int:
+def _mask(session: bytes, index: int, place: int, other: bytes) -> bytes:
     """Return H(r_{1-j}) of place j, for one transfer of one session."""
-    return group.hash_to_square(b"mask", session, index.to_bytes(4, "little"), bytes([place]), group.pack(other))
+    return group.hash_to_element(b"mask", session, index.to_bytes(4, "little"), bytes([place]), other)
 
 
-def _context(session: bytes, index: int, offer: bytes, zero: int, one: int) -> bytes:
-    return session + index.to_bytes(4, "little") + offer + group.pack(zero) + group.pack(one)
+def _context(session: bytes, index: int, offer: bytes, zero: bytes, one: bytes) -> bytes:
+    return session + index.to_bytes(4, "little") + offer + zero + one
 
 
-def _key(element: int, context: bytes) -> bytes:
-    return derive(group.pack(element), salt=b"sottovoce base ot", info=context)
+def _key(element: bytes, context: bytes) -> bytes:
+    return derive(element, salt=b"sottovoce base ot", info=context)

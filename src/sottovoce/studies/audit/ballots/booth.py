@@ -113,6 +113,14 @@ class _Current:
         """Write down whom a round counts."""
         self._account.reserve(round_, clients, counter=counter, session=session)
 
+    def compare(self, round_: int, own: bytes, expected: bytes) -> None:
+        """Write down the proofs of a comparison."""
+        self._account.compare(round_, own, expected)
+
+    def differ(self, round_: int) -> None:
+        """Write down that the run is over."""
+        self._account.differ(round_)
+
     def charge(self, round_: int) -> None:
         """Charge a round."""
         self._account.charge(round_)

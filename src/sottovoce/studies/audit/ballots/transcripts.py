@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from sottovoce.secagg.ballots.chunks import chunks_of
 from sottovoce.secagg.ot.bits import WIDTH
+from sottovoce.secagg.ot.extension import CHECK_SIZE
 from sottovoce.studies.audit.ballots.hall import CountSight
 from sottovoce.threats.audit.finding import Finding
 
@@ -55,7 +56,7 @@ class Transcripts:
         masked = _unpacked([sight.masked[client] for client in clients], self.length)
         self._guess("leader's view, masked ballots", masked, ballots)
         self._guess("helper's view, pads", masked ^ ballots, ballots)
-        answers = [reply for kind, _, reply in sight.wire if kind == "check"]
+        answers = [reply[CHECK_SIZE:] for kind, _, reply in sight.wire if kind == "check"]
         sent = [payload[8:] for kind, payload, _ in sight.wire if kind == "transfer"]
         for chunk, words, columns in zip(chunks_of(len(clients), self.length), answers, sent, strict=True):
             here = slice(chunk.start, chunk.stop)

@@ -77,8 +77,8 @@ def rows() -> list[Row]:
         Row("helper, n = 8,317, 100 ballots", small.helper, "ms", 400),
         Row("leader, n = 1,663,370, 100 ballots", full.leader, "ms", 40_000),
         Row("helper, n = 1,663,370, 100 ballots", full.helper, "ms", 40_000),
-        Row("between them, n = 8,317", small.between, "kB", 15_200),
-        Row("between them, n = 1,663,370", full.between, "kB", 3_000_000),
+        Row("between them, n = 8,317", small.between, "kB", 30_400),
+        Row("between them, n = 1,663,370", full.between, "kB", 6_000_000),
         Row("memory of both, and of 100 ballots, at the most", peak, "MB", 500),
         Row("base transfers, once a session, both sides", small.session, "ms"),
     ]

@@ -162,7 +162,7 @@ def _helper_life(world: World, place: str) -> None:
             asked["round"] = int.from_bytes(payload[:8], "little")
         reaper.here(f"{kind} asked")
         if kind == "transfer" and desk._helper is not None:
-            world.note("helper transfers", desk._helper._session, int.from_bytes(payload[:8], "little"))
+            world.note("helper transfers", desk._helper._session.hex(), int.from_bytes(payload[:8], "little"))
         reply = answer(desk, kind, payload)
         reaper.here(f"{kind} answered")
         return reply

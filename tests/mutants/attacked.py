@@ -90,7 +90,7 @@ MUTANTS = (
     of(
         "ballot-transfers-after-an-error",
         "the leader goes on with rows that the helper may have used up",
-        ("secagg/ballots/leader.py", "            self._extension = None  # rows may", "            pass  # rows may"),
+        ("secagg/ballots/leader.py", "            self._transfers = None  # rows may", "            pass  # rows may"),
         tests=LYING,
     ),
     of(
@@ -98,8 +98,8 @@ MUTANTS = (
         "a leader whose guess was wrong tries again in the same session",
         (
             "secagg/ballots/helper.py",
-            "        if begun or self._extension is None or kind ==",
-            "        if self._extension is None or kind ==",
+            "        if begun or self._transfers is None or kind ==",
+            "        if self._transfers is None or kind ==",
         ),
         ("secagg/ot/extension.py", "        if self._dead:\n", "        if False:\n"),
         tests=LYING,
@@ -126,8 +126,8 @@ MUTANTS = (
         "both elements of a base transfer have one mask, and a receiver may know both keys",
         (
             "secagg/ot/base.py",
-            "bytes([place]), group.pack(other))",
-            "group.pack(2))",
+            "bytes([place]), other)",
+            "bytes(32))",
         ),
         tests=BASE,
     ),

@@ -18,7 +18,11 @@ MUTANTS = (
     of(
         "ballot-arithmetic-words",
         "the helper multiplies words instead of bits, and a vote counts three times",
-        ("secagg/ballots/helper.py", "extension.answer(payload, bits)", "extension.answer(payload, 3 * bits)"),
+        (
+            "secagg/ballots/helper.py",
+            "sender.answer(payload[:CHECK_SIZE], bits)",
+            "sender.answer(payload[:CHECK_SIZE], 3 * bits)",
+        ),
         tests=FUZZ,
     ),
     of(
@@ -72,7 +76,7 @@ MUTANTS = (
     of(
         "ballot-counter-rewound",
         "the same rows of the transfers serve two choices",
-        ("secagg/ballots/helper.py", "if counter != extension.counter", "if False"),
+        ("secagg/ballots/helper.py", "if counter != sender.counter", "if False"),
         tests=COUNT,
     ),
     of(

@@ -64,7 +64,7 @@ MUTANTS = (
     of(
         "helper-mark-in-memory",
         "a server that was killed has forgotten how far the helper's account had come",
-        ("deployment/helper_mark.py", 'replace_file(self._path(run), text.encode() + b"\\n", PRIVATE)', "pass"),
+        ("deployment/helper_mark.py", "_write(self._path(run), text)", "pass"),
         tests=MARKS,
     ),
     of(

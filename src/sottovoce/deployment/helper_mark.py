@@ -157,7 +157,9 @@ class ComparisonFile:
     def _read(self) -> dict[str, Any] | None:
         try:
             last: dict[str, Any] = json.loads(self._path.read_bytes())
-            proofs = [last["round"]] if "differ" in last else [bytes.fromhex(last[name]) for name in ("own", "expected")]
+            proofs = (
+                [last["round"]] if "differ" in last else [bytes.fromhex(last[name]) for name in ("own", "expected")]
+            )
             if not isinstance(last["round"], int) or not all(proofs):
                 raise ValueError(last["round"])
         except FileNotFoundError:

@@ -21,6 +21,7 @@ from sottovoce.federation.costs import downlink_size
 from sottovoce.federation.guard import influence
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.privacy.plan.request import NoiseBy
+from sottovoce.secagg.ballots import bytes_between
 from sottovoce.secagg.graph import Degree
 from sottovoce.secagg.sizes import Outline, Sizes, announcement_size, enrolment_sizes, round_sizes
 
@@ -42,6 +43,7 @@ class _Way:
     plan: PrivacyPlan | None = None
     refused: str | None = None
     once: Mapping[str, Sizes] | None = None  # the phases of an enrolment
+    between: int | None = None  # bytes of a round between two aggregators
 
     def describe(self, load: Load) -> dict[str, Any]:
         """Return what `sottovoce plan` prints; bytes and joules also of a way that the file's other keys forbid."""
@@ -54,6 +56,7 @@ class _Way:
             "bytes_up_per_client_round": None if phases is None else sum(sizes.up for sizes in phases.values()),
             "bytes_down_per_client_round": None if phases is None else sum(sizes.down for sizes in phases.values()),
             "bytes_once_per_client": None if self.once is None else sum(map(sum, self.once.values())),
+            "bytes_between_aggregators_round": self.between,
             "phases": None if phases is None else len(phases),
             "joules_per_client": {name: _joules(name, load, phases) for name in WAY_DEVICES},
             "epsilon": told and told["epsilon"],
@@ -138,11 +141,14 @@ def _ballots(ready: Ready, plan: PrivacyPlan, down: int) -> _Way:
     way = _Way(
         "ballots",
         {"secure": "ballot"},
-        "two servers that do not collude and add their noise; no client",
+        "two servers that do not collude and add their noise, and no client; "
+        "one that leaves the protocol gets a yes or no about ballots, and a wrong guess ends the run",
         {"train": Sizes(ballot_bytes(ready.scheme.length), down)},
     )
     try:
-        return replace(way, plan=with_noise_by(plan, "aggregators"))
+        plan = with_noise_by(plan, "aggregators")
+        between = bytes_between(max(1, round(plan.expected_cohort)), ready.scheme.length, plan.bits or 16)
+        return replace(way, plan=plan, between=between)
     except SottovoceError as error:
         return replace(way, refused=str(error))
 

@@ -110,6 +110,7 @@ def _privacy(plan: Record) -> Section:
         known = [
             ("against either aggregator", bound(plan["epsilon_server"])),
             ("against both together", bound(privacy["epsilon_both_aggregators"])),
+            ("an aggregator that leaves the protocol", "a yes or no more about ballots; a wrong guess ends the run"),
         ]
     facts = [
         ("against outsiders", f"epsilon {epsilon(plan['epsilon'])} at delta {plan['delta']:g}"),
@@ -240,6 +241,10 @@ def _compared(plan: Record) -> Section:
     remarks += [f"{way['way']} is not for this file: {way['refused']}" for way in plan["ways"] if way["refused"]]
     once = [f"{human_bytes(way['bytes_once_per_client'])} for {way['way']}" for way in plan["ways"] if _enrols(way)]
     remarks += [f"once a client, to enrol: {', '.join(once)}"] if once else []
+    between = [
+        human_bytes(told) for way in plan["ways"] if (told := way["bytes_between_aggregators_round"]) is not None
+    ]
+    remarks += [f"ballots: {size} a round between the two servers" for size in between]
     remarks.append(
         "A: how many honest clients one client can pass for though every message is checked; unchecked, it is more"
     )

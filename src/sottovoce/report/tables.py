@@ -89,7 +89,10 @@ def _doubts(record: Record) -> list[str]:
     if ledger.get("problem"):
         found.append(f"the ledger does not prove epsilon: {ledger['problem']}")
     if record.get("ballot"):
-        found.append("ballots: epsilon against the server holds against either aggregator, not against both together")
+        found.append(
+            "ballots: epsilon against the server holds against either aggregator, not against both together; one that "
+            "leaves the protocol gets a yes or no more about ballots, and a wrong guess ends the run"
+        )
     if record.get("bytes_expected"):
         found.append("bytes are expected values, not measured ones, which would tell how many clients were drawn")
     if record.get("cohorts_told"):

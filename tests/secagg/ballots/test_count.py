@@ -10,7 +10,7 @@ import pytest
 from tests.secagg.ballots.stage import DOWNLINK, Stage, key
 
 from sottovoce.core.errors import InputError, SecAggError
-from sottovoce.secagg.ballots import Leader, ballot_size, chunks
+from sottovoce.secagg.ballots import Leader, ballot_size, bytes_between, chunks
 
 
 @pytest.mark.parametrize(("length", "bits"), [(1, 16), (7, 16), (8, 32), (129, 16), (1000, 32)])
@@ -177,7 +177,9 @@ def _until(stage: Stage, last: str) -> None:
     stage.leader._answer = stage.answer
 
 
-@pytest.mark.parametrize("kind", ["keys", "confirm", "transfer", "check", "words", "compare", "prove", "open", "vote", "roll"])
+@pytest.mark.parametrize(
+    "kind", ["keys", "confirm", "transfer", "check", "words", "compare", "prove", "open", "vote", "roll"]
+)
 def test_requests_out_of_order_are_refused_and_the_next_round_works(kind: str) -> None:
     stage = Stage()
     wrong = {"roll": "transfer"}.get(kind, "roll")
@@ -240,6 +242,17 @@ def test_a_helper_that_counts_what_it_was_not_sent_is_caught() -> None:
 def test_terms_that_cannot_be_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         replace(Stage().terms, **changes)
+
+
+@pytest.mark.parametrize(("length", "ballots", "bits"), [(40, 2, 16), (300, 4, 16), (1001, 3, 32)])
+def test_the_bytes_between_leader_and_helper_are_those_that_the_plan_tells(
+    length: int, ballots: int, bits: int
+) -> None:
+    stage = Stage(length, clients=ballots, bits=bits)
+    stage.count(1, {client: stage.message(1, client, stage.votes(client)) for client in range(ballots)})
+
+    played = [len(sent) + len(reply) for kind, sent, reply in stage.wire if kind not in ("hello", "keys")]
+    assert sum(played) == bytes_between(ballots, length, bits)
 
 
 def test_rounds_outside_the_run_are_refused() -> None:

@@ -79,6 +79,12 @@ def test_nobody_but_the_leader_greets_or_confirms(who: str) -> None:
     hello = stage.wire[0][1][:-SIGNATURE]
     with pytest.raises(SecAggError, match="not signed by its key"):
         stage.helper.answer("hello", hello + sign(key(who), b"hello" + hello))
+    greeted = Stage()
+    with pytest.raises(SecAggError, match="request for keys is not signed"):
+        greeted.leader._answer = lambda kind, payload: greeted.answer(
+            kind, payload if kind == "hello" else payload[:-SIGNATURE] + sign(key(who), payload[:-SIGNATURE])
+        )
+        greeted.leader._begin_session()
     stage.leader._begin_session()
     both = {client: stage.message(1, client, stage.votes(client)) for client in (0, 1)}
     stage.helper.answer("roll", roll(stage, 1, both))
@@ -114,7 +120,9 @@ def test_a_wrong_guess_of_the_helpers_string_costs_the_session() -> None:
             return honest(kind, payload)
         transfers = stage.helper._transfers
         assert transfers is not None
-        column = int(np.flatnonzero(transfers.sender._secret)[0])  # a guess that this bit of the string is zero is wrong
+        column = int(
+            np.flatnonzero(transfers.sender._secret)[0]
+        )  # a guess that this bit of the string is zero is wrong
         changed = bytearray(payload)
         changed[8 + column * (len(payload) - 8) // 128 + 20] ^= 1
         return honest(kind, bytes(changed))

@@ -9,7 +9,6 @@ from sottovoce.secagg import KeyedEntropy
 from sottovoce.secagg.ot import base, group
 from sottovoce.secagg.ot.base import BaseReceiver, BaseSender
 
-
 ORDER = 2**252 + 27742317777372353535851937790883648493  # RFC 8032, section 5.1
 BASE = bytes.fromhex("58" + "66" * 31)
 SMALL = [  # all points whose order divides the cofactor 8, and forms of them that are not canonical
@@ -31,7 +30,9 @@ def scalar(number: int) -> bytes:
 def test_the_group_is_that_of_ed25519_and_its_map_gives_the_same_elements_everywhere() -> None:
     """Two versions of libsodium that map differently would make every comparison of counts fail."""
     assert group.public(scalar(1)) == BASE
-    assert group.hash_to_element(b"a", b"bc").hex() == "5c0f7c58582fa3868c57bec537a90887caccbf2a5be9836f94e88da7a3716e85"
+    assert (
+        group.hash_to_element(b"a", b"bc").hex() == "5c0f7c58582fa3868c57bec537a90887caccbf2a5be9836f94e88da7a3716e85"
+    )
     assert group.hash_to_element(b"ab", b"c") != group.hash_to_element(b"a", b"bc")
 
 

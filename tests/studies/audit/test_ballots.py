@@ -26,6 +26,7 @@ from sottovoce.secagg.ballots import message as messages
 from sottovoce.secagg.ot import extension
 from sottovoce.studies.audit import Audit, audit
 from sottovoce.studies.audit.ballots.views import planned_variance
+from tests.secagg.ballots import stage
 from tests.secagg.ballots.stage import without_base_transfers
 from tests.studies.audit.small import federation, quickly
 
@@ -314,13 +315,9 @@ def no_masks_of_words(patch: Patch) -> None:
 
 
 def one_stream_of_both_keys(patch: Patch) -> None:
-    real = extension.ExtensionReceiver.__init__
-
-    def init(self: Any, keys: Any, *rest: Any) -> None:
-        real(self, [(zero, zero) for zero, _ in keys], *rest)
-
-    patch.setattr(extension.ExtensionReceiver, "__init__", init)
-    patch.setattr(extension.ExtensionSender, "_verify", lambda *_: None)
+    """Both keys of a base transfer are one: checks hold, both counts are right, and the choices lie open."""
+    fake = stage._fake
+    patch.setattr(stage, "_fake", lambda session, offer, index, choice: fake(session, offer, index, 0))
 
 
 def helper_answers_uncharged(patch: Patch) -> None:

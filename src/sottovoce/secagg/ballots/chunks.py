@@ -12,9 +12,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.secagg.ot.extension import rows_of
+from sottovoce.secagg.ballots.comparison import OFFER, PROOF
+from sottovoce.secagg.ballots.message import ENVELOPE
+from sottovoce.secagg.ballots.terms import HASH
+from sottovoce.secagg.ot.base import TRANSFERS
+from sottovoce.secagg.ot.extension import CHECK_SIZE, POINT_SIZE, rows_of
+from sottovoce.secagg.primitives import SIGNATURE
 
-__all__ = ["Chunk", "chunks_of", "flat_bits", "rows_needed", "sums_of"]
+__all__ = ["Chunk", "bytes_between", "chunks_of", "flat_bits", "rows_needed", "sums_of"]
 
 _TARGET = 1 << 20  # transfers in a chunk: 16 MB of columns
 _STEP: Final = 128
@@ -54,6 +59,20 @@ def chunks_of(ballots: int, length: int) -> list[Chunk]:
 def rows_needed(chunks: Sequence[Chunk]) -> int:
     """Return the rows of the extension that chunks use up."""
     return sum(rows_of(chunk.transfers) for chunk in chunks)
+
+
+def bytes_between(ballots: int, length: int, bits: int) -> int:
+    """Return the bytes of a round between leader and helper, in both directions: two counts and their comparison.
+
+    >>> bytes_between(100, 8_317, 16), bytes_between(100, 1_663_370, 16)
+    (29985410, 5992809196)
+    """
+    word, total = bits // 8, 0
+    for chunk in chunks_of(ballots, length):
+        columns = TRANSFERS * rows_of(chunk.transfers) // 8
+        total += 2 * (8 + columns + POINT_SIZE + CHECK_SIZE + chunk.transfers * word)
+    roll = 8 + HASH + ballots * (8 + HASH + ENVELOPE) + 8 * ballots + 2 * SIGNATURE
+    return total + roll + 2 * OFFER + 2 * PROOF + length * word
 
 
 def flat_bits(chunk: Chunk, pieces: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:

@@ -6,6 +6,7 @@ Every product of a masked bit and a bit of a pad is shared twice, by transfers i
 anything to a product that the receiver chooses, but in the other direction it is the receiver itself and can choose
 bits alone. So both sides compare the two counts (`comparison`) before any noise is drawn and anything is opened.
 """
+
 from __future__ import annotations
 
 import hashlib

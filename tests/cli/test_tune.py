@@ -51,7 +51,7 @@ name = "logistic"
 client.client_lr = [0.1]
 
 [engine]
-workers = 1
+workers = 2
 """
 
 HOOK = """\

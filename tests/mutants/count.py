@@ -51,7 +51,7 @@ MUTANTS = (
     of(
         "count-ballots-of-any-run",
         "a ballot of one run is counted in another",
-        ("federation/ballots/remote.py", "ballot=replace(terms, session=run)", "ballot=terms"),
+        ("federation/ballots/remote.py", "replace(knowledge.ballot, session=run)", "knowledge.ballot"),
         tests=f"{COUNT}::test_a_ballot_holds_for_one_run",
     ),
     of(

@@ -104,13 +104,17 @@ def test_cohort_sizes_in_public_records_are_found(folder: Path, plan: PrivacyPla
     assert accused(folder, plan) == ["secrets of cohorts"]
 
 
-def test_a_cohort_size_is_found_under_any_name_and_in_any_measure(folder: Path, plan: PrivacyPlan) -> None:
+def test_a_cohort_size_is_found_under_any_name_and_in_any_measure(tmp_path: Path) -> None:
+    folder, longer = tmp_path / "run", federation(engine={"workers": 1}, experiment={"rounds": 10})
+    run(longer, folder)
+    solved = protect(gather(longer)).plan
+    assert solved is not None
+    assert accused(folder, solved) == []
+
     sizes = [record["cohort"] for record in read_operator(folder)]
-    assert len(set(sizes)) > 2, "two sizes lie on a line with anything"
     records = [{**record, "loss": 3.5 - size / 7} for record, size in zip(read_rounds(folder), sizes, strict=True)]
     (folder / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-
-    assert accused(folder, plan) == ["secrets of cohorts"]
+    assert accused(folder, solved) == ["secrets of cohorts"]
 
 
 def test_a_secret_deep_in_the_summary_is_found(folder: Path, plan: PrivacyPlan) -> None:

@@ -31,6 +31,7 @@ from sottovoce.threats.audit.finding import Finding, checked
 __all__ = ["check_folder", "read_experiment"]
 
 _LEDGER = Names("ledger chain", "ledger plan", "rounds charged", "charges within the budget", "the ledger")
+_FEWEST = 8  # rounds that show a line
 _ROUNDED = 1e-3  # of an epsilon: another version of the accountant may differ by as much
 
 
@@ -106,8 +107,8 @@ def _followers(rounds: list[dict[str, Any]], operator: list[dict[str, Any]]) -> 
         for secret in ("cohort", "senders", "bytes_up", "bytes_down"):
             pairs = [(own.get(secret), record.get(key)) for record, own in both]
             known = np.array([pair for pair in pairs if all(type(each) in (int, float) for each in pair)], float)
-            if len(known) < 4 or len(set(known[:, 0])) < 3 or np.ptp(known[:, 1]) == 0:
-                continue  # two sizes lie on a line with anything
+            if len(known) < _FEWEST or len(set(known[:, 0])) < 3 or np.ptp(known[:, 1]) == 0:
+                continue  # a few sizes lie on a line with anything
             line = np.polynomial.Polynomial.fit(known[:, 0], known[:, 1], 1)
             if np.max(np.abs(line(known[:, 0]) - known[:, 1])) < 1e-9 * np.ptp(known[:, 1]):
                 found.append(f"{key} (which follows from {secret})")

@@ -31,8 +31,8 @@ from sottovoce.secagg import (
     run_digest,
     shamir,
 )
+from sottovoce.secagg.dealing import RECEIPT, read_dealing
 from sottovoce.secagg.keylist import Keys
-from sottovoce.secagg.opening import read_told
 from tests.attacks.replay_model import Game, smallest_sum
 from tests.deployment.test_node import CLIENTS, SECURE, table, welcome_to
 from tests.secagg.conftest import Cohort, key
@@ -132,13 +132,13 @@ class Replay:
         for place, keys in lists.items():
             body = keylist.write_keys(session, keys, sorted(keys))
             told = self.machines[place].share(self.request(run, "share", place, body))
-            sealed[place] = dict(zip(sorted(keys), _sealed(told), strict=True))
+            sealed[place] = read_dealing(told[messages.HEADER : -64], place, sorted(keys), 2).sealed
         return sealed
 
     def mask(self, run: int, place: int, sealed: dict[int, bytes]) -> Any:
         """Let a client mask with those whose sealed shares it is given."""
         session, words = self.sessions[run], self.cohort.words[self.clients[place]]
-        body = messages.write_set(session, sealed) + b"".join(sealed[peer] for peer in sorted(sealed))
+        body = messages.write_set(session, sealed) + b"".join(sealed[peer] for peer in sorted(sealed)) + bytes(RECEIPT)
         told = self.machines[place].mask(self.request(run, "mask", place, body), words)
         return wire.unpack(told[messages.HEADER : -64], length=session.length, bits=session.bits)
 
@@ -167,10 +167,7 @@ class Replay:
         near = {x: self.sign(0, x, self.w | self.u) for x in self.w | self.u}
         far = {x: self.sign(0, x, self.u | self.r) for x in self.r}
         told = {x: self.open(0, x, self.w | self.u, self.r, near) for x in near}
-        opened = {
-            owner: _opened({x: told[x][owner] for x in near}, {x: sealed[owner].get(x, b"") for x in near}, 1)
-            for owner in self.r
-        }
+        opened = {owner: _opened({x: told[x][owner] for x in near}) for owner in self.r}
         assert all(primitives.exchange_key(opened[owner]) == keys[owner].masking for owner in self.r)
         return keys, opened, near, far
 
@@ -198,7 +195,7 @@ class Replay:
         for number, owner in enumerate(sorted(self.u)):
             # U told of U and R, W of W and U: the owner stands at another place in either.
             shares = {x: told[x][number + (4 if x in self.w else 0)] for x in front}
-            seed = _opened(shares, {x: sealed[owner].get(x, b"") for x in front}, 0)
+            seed = _opened(shares)
             masks.add_mask(summed, rules.self_mask(session, seed, owner), -1)
             for gone, secret in opened.items():
                 shared = primitives.agree(X25519PrivateKey.from_private_bytes(secret), keys[owner].masking)
@@ -211,19 +208,14 @@ def _keys(message: bytes) -> Keys:
     return Keys(body[:32], body[32:], message[-64:])
 
 
-def _sealed(message: bytes) -> list[bytes]:
-    body = message[messages.HEADER + 32 : -64]
-    return [body[start : start + messages.PAIR] for start in range(0, len(body), messages.PAIR)]
-
-
 def _told(message: bytes) -> list[bytes]:
-    body = message[messages.HEADER : -64]
+    body = message[messages.HEADER : -65]
     return [body[start : start + shamir.SHARE] for start in range(0, len(body), shamir.SHARE)]
 
 
-def _opened(told: dict[int, bytes], sealed: dict[int, bytes], which: int) -> bytes:
+def _opened(told: dict[int, bytes]) -> bytes:
     """Return a secret that nine clients told shares of."""
-    shares = {holder + 1: share for holder, raw in told.items() if (share := read_told(raw)) is not None}
+    shares = {holder + 1: shamir.read_share(raw) for holder, raw in told.items() if raw != shamir.NO_SHARE}
     return shamir.reconstruct(shares, 9).to_bytes(32, "little")
 
 

@@ -209,14 +209,14 @@ def test_a_client_that_was_sent_another_set_up_refuses_the_session() -> None:
     assert result.total.senders == 8
 
 
-def test_a_bad_sealed_share_is_its_senders_failure_and_costs_nobody_the_sum() -> None:
+def test_a_bad_sealed_share_is_between_two_clients_and_costs_nobody_the_sum() -> None:
     hand, ready, state = begun(aggregation=REAL["round"])
 
     def alter(phase: str, client: int, payload: bytes) -> bytes:
         if (phase, client) != ("share", 4):
             return payload
         body = bytearray(payload[messages.HEADER : -64])
-        body[32 + 50] ^= 1  # in what it sealed for client 0
+        body[44 + 50] ^= 1  # in what it sealed for client 0
         session = hand.state(4).heard.session  # type: ignore[union-attr]
         key = signing_key(hand.parts.seeds.client(4))
         return messages.seal_reply(session, "share", 4, bytes(body), key)  # type: ignore[arg-type]
@@ -224,7 +224,10 @@ def test_a_bad_sealed_share_is_its_senders_failure_and_costs_nobody_the_sum() ->
     hand.alter = alter
     result = hand.run(server_round(ready.server.with_account(Book()), state, 1))
 
-    assert result.total.failures == {4: "sealed a share that client 0 could not open"}
+    assert result.total.failures == {
+        0: "is at odds with client 4 over a sealed share: one of the two is at fault",
+        4: "is at odds with client 0 over a sealed share: one of the two is at fault",
+    }
     assert result.total.senders == 9 and result.total.reason is None
 
 

@@ -31,13 +31,13 @@ MUTANTS = (
     of(
         "round-constant-nonces",
         "a restored client shows the difference of two shares",
-        ("secagg/client.py", "raw = self._entropy(NONCE * count)", "raw = bytes(NONCE * count)"),
+        ("secagg/client.py", "nonce = self._entropy(NONCE)", "nonce = bytes(NONCE)"),
         tests=LIES,
     ),
     of(
         "standing-constant-nonces",
         "a restored client shows the difference of two shares",
-        ("secagg/standing.py", "nonces = self._entropy(NONCE * len(peers))", "nonces = bytes(NONCE * len(peers))"),
+        ("secagg/standing.py", "nonce = self._entropy(NONCE)", "nonce = bytes(NONCE)"),
         tests="tests/secagg/test_secrets.py::test_every_nonce_is_drawn_by_its_client",
     ),
     of(
@@ -55,7 +55,7 @@ MUTANTS = (
     of(
         "mark-without-fsync",
         "after a power cut a round is masked twice",
-        ("core/files.py", "        _sync(draft)\n", ""),
+        ("secagg/mark.py", "                os.fsync(file.fileno())\n", ""),
         tests="tests/secagg/test_mark.py",
     ),
     of(

@@ -10,6 +10,7 @@ SECRETS = "tests/secagg/test_secrets.py"
 LISTS = "tests/secagg/test_short_lists.py"
 REFUSALS = "tests/secagg/test_refusals.py"
 STANDING = "tests/secagg/test_standing.py"
+SHARES = "tests/attacks/test_b4_wrong_shares.py"
 
 MUTANTS = (
     of(
@@ -131,15 +132,15 @@ MUTANTS = (
     ),
     of(
         "opened-key-unchecked",
-        "a lying survivor turns the sum into noise",
-        ("secagg/opening.py", "primitives.exchange_key(key) != public", "False"),
-        tests=LISTS,
+        "a lying dealer that drops turns the sum into noise",
+        ("secagg/opening.py", "primitives.exchange_key(key) == public", "True"),
+        tests=SHARES,
     ),
     of(
         "opened-seed-unchecked",
-        "a lying survivor turns the sum into noise",
-        ("secagg/opening.py", "primitives.commit(seeds[place]) != commitments[place]", "False"),
-        tests=LISTS,
+        "a lying dealer turns the sum into noise",
+        ("secagg/opening.py", "primitives.commit(seed) == commitment", "True"),
+        tests=SHARES,
     ),
     of(
         "context-without-registered-keys",
@@ -215,13 +216,13 @@ MUTANTS = (
     of(
         "server-keeps-shares",
         "who seizes the server later opens single vectors",
-        ("secagg/server.py", "self._shares, self._commitments, self._signatures = {}, {}, {}", "pass"),
+        ("secagg/server.py", "self._told, self._signatures = {}, {}", "pass"),
         tests=SECRETS,
     ),
     of(
         "standing-server-keeps-shares",
         "who seizes the server later opens single vectors",
-        ("secagg/standing_server.py", "self._shares, self._pairs, self._commitments", "_, _, self._commitments"),
+        ("secagg/standing_server.py", "self._told, self._pairs, self._signatures", "_, _, self._signatures"),
         tests=SECRETS,
     ),
     of(

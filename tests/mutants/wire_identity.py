@@ -50,8 +50,11 @@ MUTANTS = (
     of(
         "secret-readable-for-a-moment",
         "another user of the machine opens a key before it is narrowed",
-        ("core/files.py", 'os.O_EXCL, mode), "wb")', 'os.O_EXCL, 0o666), "wb")'),
-        ("core/files.py", "os.O_EXCL, mode))\n", "os.O_EXCL, 0o666))\n"),
+        (
+            "deployment/durable.py",
+            "os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)",
+            "os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)",
+        ),
         tests=TESTS,
     ),
     of(

@@ -1,4 +1,4 @@
-"""A sealed share that does not open names its sender, removes nobody, and gives nobody the power to remove another."""
+"""A sealed share that does not open is between two clients, removes nobody, and lets nobody remove another."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def spoil(round_: Any, sender: int, receivers: list[int]) -> Any:
         body = bytearray(message[messages.HEADER : -64])
         peers = [c for c in round_.session.clients if c != sender]
         for receiver in receivers:
-            body[32 + messages.PAIR * peers.index(receiver) + 40] ^= 1
+            body[44 + (messages.PAIR - 12) * peers.index(receiver) + 40] ^= 1
         return messages.seal_reply(round_.session, "share", sender, bytes(body), round_.signing[sender])
 
     return alter
@@ -48,9 +48,10 @@ def test_a_client_that_spoils_too_many_shares_ends_the_round_under_its_name(coho
     round_.step("share", alter=spoil(round_, 11, [5, 8, 14]))
     round_.step("mask"), round_.step("consistency")
 
-    with pytest.raises(SecAggError, match=r"client 11 sealed shares that 3 clients could not open, and of the 5 that"):
+    with pytest.raises(SecAggError, match=r"5 shares of client 11.* 4 are left: clients \[5, 8, 14\] say that"):
         round_.step("unmask")
     assert round_.server.complaints == {11: (5, 8, 14)}
+    assert list(round_.server.accused) == [11]
 
 
 def test_a_client_that_complains_of_everybody_ejects_nobody(cohort: Factory) -> None:
@@ -60,9 +61,10 @@ def test_a_client_that_complains_of_everybody_ejects_nobody(cohort: Factory) -> 
     def complain(client: int, message: bytes) -> bytes:
         if client != 5:
             return message
-        return messages.seal_reply(round_.session, "unmask", 5, shamir.NO_SHARE * 7, round_.signing[5])
+        return messages.seal_reply(round_.session, "unmask", 5, shamir.NO_SHARE * 7 + b"\0", round_.signing[5])
 
     round_.step("unmask", alter=complain)
 
     assert np.array_equal(round_.server.total(), round_.expected())
     assert set(round_.server.complaints.values()) == {(5,)}
+    assert list(round_.server.accused) == [5]

@@ -237,7 +237,7 @@ def test_worthless_keys_are_refused_at_the_door(cohort: Factory, sharing: Any, m
     refuses(round_.server, lambda: round_.server.accept("advertise", 5, message), problem)
 
 
-def test_shares_that_do_not_fit_release_nothing(cohort: Factory) -> None:
+def test_a_wrong_share_is_left_out_and_without_enough_others_nothing_is_released(cohort: Factory) -> None:
     round_ = cohort(4)
     round_.until("unmask")
 
@@ -248,8 +248,8 @@ def test_shares_that_do_not_fit_release_nothing(cohort: Factory) -> None:
         body[33] ^= 1
         return messages.seal_reply(round_.session, "unmask", 5, bytes(body), round_.signing[5])
 
-    with pytest.raises(SecAggError, match="the shares of client 8 do not fit; nothing was released"):
-        round_.step("unmask", alter=lie)
+    with pytest.raises(SecAggError, match=r"2 are left: clients \[5\] told wrong ones; nothing was released"):
+        round_.step("unmask", gone=[14], alter=lie)
     with pytest.raises(SecAggError, match="there is no total"):
         round_.server.total()
 

@@ -76,7 +76,7 @@ def test_below_the_threshold_nothing_is_released(cohort: Factory, phase: str) ->
     with pytest.raises(SecAggError, match="is not the open phase"):
         round_.server.collect(phase, {})
     assert round_.server._sum.size == 0
-    assert not round_.server._shares
+    assert not round_.server._told
 
 
 def test_exactly_the_threshold_is_enough(cohort: Factory) -> None:

@@ -12,7 +12,6 @@ import typer
 from sottovoce.cli.options import AsJson, Changes, Quiet
 from sottovoce.cli.output import messages, note, put_json, put_tables
 from sottovoce.core.errors import InputError, PrivacyError
-from sottovoce.core.files import replace_file
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -141,7 +140,9 @@ def _tests(found: Audit) -> Table:
 
 
 def _write(path: Path, document: dict[str, Any]) -> None:
+    draft = path.with_name(path.name + ".new")
     try:
-        replace_file(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
+        draft.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        draft.replace(path)
     except OSError as error:
         raise InputError(f"--out {path} cannot be written: {error.strerror}") from None

@@ -23,7 +23,6 @@ from threading import Lock
 from typing import Any
 
 from sottovoce.core.errors import ConfigError, InputError
-from sottovoce.core.files import replace_file
 from sottovoce.experiment.ballot_rules import BALLOTS
 from sottovoce.experiment.config import Experiment, parse
 from sottovoce.experiment.folder import Record
@@ -91,7 +90,9 @@ def sweep(
     else:
         with keeping_features():
             summaries = [play(point) for point in points]
-    replace_file(folder / "sweep.json", json.dumps(summaries, indent=2) + "\n")
+    draft = folder / "sweep.json.new"
+    draft.write_text(json.dumps(summaries, indent=2) + "\n", encoding="utf-8")
+    draft.replace(folder / "sweep.json")
     return summaries
 
 

@@ -134,8 +134,7 @@ class Secure:
                 payloads = server.close(phase)
         finally:
             total.senders = len(server.survivors)
-            for client, holders in server.complaints.items():
-                total.failures[client] = f"sealed a share that client {holders[0]} could not open"
+            total.failures |= server.accused
         total.values, total.clip_norm = self.coding.open(server.total(), terms, total.senders, round_)
 
     def open_nothing(self, round_: int, terms: Terms, spend: Spend, total: Total) -> None:

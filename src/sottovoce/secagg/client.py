@@ -5,8 +5,8 @@ Secrets are dropped as soon as no later phase needs them: the private keys once 
 mask keys once the vector is masked, the peers' shares once they are told. (Python cannot promise to wipe freed memory.)
 
 A sealed share that does not open costs its receiver nothing. It masks with that peer all the same, for the mask follows
-from signed keys and not from the share, and says in the last phase that it holds no share: the server then knows whose
-seal was bad, and opens that peer's secret by the other holders.
+from signed keys and not from the share, and says in the last phase that it holds no share: that is between the two, and
+the server opens that peer's secret by the other holders. `dealing` says how a wrong share is told from a right one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from sottovoce.core import wire
 from sottovoce.core.errors import InputError, SecAggError, WireError
 from sottovoce.core.wire import Buffer, Words
-from sottovoce.secagg import agreement, keylist, masks, messages, primitives, shamir
+from sottovoce.secagg import agreement, dealing, keylist, masks, messages, primitives, shamir
+from sottovoce.secagg.dealing import Dealing
 from sottovoce.secagg.mark import RoundMark
 from sottovoce.secagg.messages import PHASES
 from sottovoce.secagg.primitives import KEY, NONCE, Entropy
@@ -78,6 +79,7 @@ class RoundClient:
         self._secrets = _Secrets()
         self._masked_with: frozenset[int] = frozenset()
         self._survivors: frozenset[int] = frozenset()
+        self._doubts = False  # not all that it was dealt is what the dealers pledged, as far as it can see
 
     @property
     def phase(self) -> str | None:
@@ -114,14 +116,13 @@ class RoundClient:
         secret_numbers = [int.from_bytes(seed, "little"), int.from_bytes(self._secrets.masking, "little")]
         points = [place + 1 for place in sorted([*peers, self._me])]
         shares = shamir.split(secret_numbers, self.session.degree.threshold, points, self._entropy)
-        own = (shamir.write_share(shares[self._me + 1][0]), shamir.write_share(shares[self._me + 1][1]))
-        nonces = self._nonces(len(shared))
-        sealed = [
-            self._seal(peer, secret, shares[peer + 1], nonce)
-            for (peer, secret), nonce in zip(shared.items(), nonces, strict=True)
-        ]
-        reply = self._reply("share", b"".join((primitives.commit(seed), *sealed)))
+        dealt = {point - 1: [shamir.write_share(share) for share in both] for point, both in shares.items()}
+        nonce = self._entropy(NONCE)
+        sealed = {peer: self._seal(peer, secret, b"".join(dealt[peer]), nonce) for peer, secret in shared.items()}
+        pledges = {place: dealing.pledge(self.session, self._me, place, both) for place, both in dealt.items()}
+        reply = self._reply("share", Dealing(primitives.commit(seed), sealed, pledges).write())
         opening = {peer: self._share_key(secret, peer, self._me)[0] for peer, secret in shared.items()}
+        own = (dealt[self._me][0], dealt[self._me][1])
         self._secrets = _Secrets(seed=seed, opening=opening, pairs=pairs, shares={self._me: own})
         self._phase = "mask"
         return reply
@@ -129,7 +130,8 @@ class RoundClient:
     def mask(self, payload: Buffer, words: Words) -> bytes:
         """Open the peers' shares and return the words under every mask, packed to exactly b bits each."""
         session = self.session
-        peers, shares = self._peer_shares(self._open("mask", payload, len(self._around) * messages.PAIR))
+        limit = len(self._around) * messages.PAIR + dealing.RECEIPT
+        peers, shares, doubts = self._peer_shares(self._open("mask", payload, limit))
         check_words(session, words)
         total = masks.new_sum(session.length, session.bits, words)
         masks.add_mask(total, self_mask(session, self._secrets.seed, self._me), +1)
@@ -138,7 +140,7 @@ class RoundClient:
         reply = self._reply("mask", wire.pack(masks.reduce(total, session.bits), session.bits))
         self._mark.before_mask(session.round)
         self._secrets = _Secrets(shares={**self._secrets.shares, **shares})
-        self._masked_with = frozenset(peers)
+        self._masked_with, self._doubts = frozenset(peers), doubts
         self._phase = "consistency"
         return reply
 
@@ -155,14 +157,17 @@ class RoundClient:
         return reply
 
     def unmask(self, payload: Buffer) -> bytes:
-        """Return, for each peer, a share of its seed if it survived or of its masking key if not; then forget all."""
+        """Return, for each peer, a share of its seed if it survived or of its masking key if not; then forget all.
+
+        A last byte says whether it doubts that it was dealt what was pledged.
+        """
         body = self._open("unmask", payload, agreement.unmask_size(self.session))
         held, survivors = self._secrets.shares, self._survivors
         owners = self._masked_with | {self._me}
         agreement.check_unmask(self.session, body, me=self._me, survivors=survivors, owners=owners)
         none = (shamir.NO_SHARE, shamir.NO_SHARE)
         told = [held.get(owner, none)[owner not in survivors] for owner in sorted(owners)]
-        reply = self._reply("unmask", b"".join(told))
+        reply = self._reply("unmask", b"".join(told) + bytes([self._doubts]))
         self._secrets, self._phase = _Secrets(), None
         return reply
 
@@ -184,20 +189,16 @@ class RoundClient:
         info = messages.info(b"shares", self.session.round, clients[sender], clients[receiver])
         return primitives.derive(secret, salt=self.session.context, info=info), info
 
-    def _nonces(self, count: int) -> list[bytes]:
-        raw = self._entropy(NONCE * count)
-        return [raw[start : start + NONCE] for start in range(0, len(raw), NONCE)]
-
-    def _seal(self, peer: int, secret: bytes, shares: list[int], nonce: bytes) -> bytes:
+    def _seal(self, peer: int, secret: bytes, shares: bytes, nonce: bytes) -> bytes:
         key, info = self._share_key(secret, self._me, peer)
-        return primitives.encrypt(key, b"".join(map(shamir.write_share, shares)), info, nonce)
+        return primitives.encrypt(key, shares, info, nonce)
 
-    def _peer_shares(self, body: memoryview) -> tuple[list[int], dict[int, tuple[bytes, bytes]]]:
-        """Return the peers that shared, and both shares of those whose seal opens."""
+    def _peer_shares(self, body: memoryview) -> tuple[list[int], dict[int, tuple[bytes, bytes]], bool]:
+        """Return the peers that shared, both shares of those whose seal opens, and whether a pledge may differ."""
         session = self.session
         start = messages.set_size(session)
         peers = messages.read_set(session, body[:start])
-        if body.nbytes != start + messages.PAIR * len(peers):
+        if body.nbytes != start + messages.PAIR * len(peers) + dealing.RECEIPT:
             raise WireError(f"share list of {len(peers)} peers has {body.nbytes} bytes")
         if not self._secrets.opening.keys() >= set(peers):
             raise SecAggError("the share list names a client whose keys were not in the key list")
@@ -214,4 +215,5 @@ class RoundClient:
                 for share in pair:
                     shamir.read_share(share)
                 shares[peer] = pair
-        return peers, shares
+        pledges = {peer: dealing.pledge(session, peer, self._me, pair) for peer, pair in shares.items()}
+        return peers, shares, len(shares) < len(peers) or dealing.receipt(pledges) != bytes(body[start:])

@@ -48,7 +48,7 @@ CONSISTENCY: Final = 32  # the hash of a survivor set
 _FIELDS = struct.Struct("<4sBBHQQ16s")
 _INFO = struct.Struct("<16sQQQ")
 _MAGIC: Final = b"svsa"
-_VERSION: Final = 2
+_VERSION: Final = 3
 _REQUEST: Final = 16  # kinds 1..5 come from clients, 17..21 go to them
 
 
@@ -126,7 +126,7 @@ def _header(session: Session, kind: int, client: int) -> bytes:
 
 
 def _digest(session: Session, header: Buffer, body: Buffer) -> bytes:
-    digest = hashlib.sha256(b"sottovoce secagg message v2" + session.context)
+    digest = hashlib.sha256(b"sottovoce secagg message v3" + session.context)
     digest.update(header)
     digest.update(body)
     return digest.digest()

@@ -1,42 +1,153 @@
-"""Open a sum: reconstruct what the survivors told, check all of it, and only then take the masks off."""
+"""Open secrets by the shares that holders told, and find out who lied about one.
+
+A share that is not the one its dealer pledged was made up by its holder; it is left out. If the others do not open the
+secret, the dealer dealt wrong ones; it is opened by those that fit together, if they are enough. A seal that did not
+open, or a share of a holder that doubts what it was dealt, says that one of two lies, and not which.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple, final
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from sottovoce.core.errors import SecAggError
 from sottovoce.core.wire import Buffer, Words
 from sottovoce.secagg import masks, primitives, shamir
+from sottovoce.secagg.dealing import as_pledged
 from sottovoce.secagg.masks import Sum
 from sottovoce.secagg.primitives import KEY
 from sottovoce.secagg.rules import pair_mask, pair_sign, self_mask
 from sottovoce.secagg.session import Session
 
-__all__ = ["complaints", "open_by_shares", "open_seeds", "read_told"]
-
-Shares = Mapping[int, Mapping[int, int | None]]
-"""What each holder told: holder -> owner -> share, all by place in the cohort; None for a seal that did not open."""
+__all__ = ["Opener", "Told", "open_by_shares", "read_told"]
 
 
-def read_told(raw: Buffer) -> int | None:
+class Told(NamedTuple):
+    """What one holder told, by owner; None for a seal that did not open."""
+
+    shares: dict[int, bytes | None]
+    doubts: bool
+
+
+def read_told(raw: Buffer) -> bytes | None:
     """Return a share that a holder told, or None if it says that it has none."""
     told = bytes(raw)
-    return None if told == shamir.NO_SHARE else shamir.read_share(told)
+    if told == shamir.NO_SHARE:
+        return None
+    shamir.read_share(told)
+    return told
 
 
-def complaints(session: Session, shares: Shares) -> dict[int, tuple[int, ...]]:
-    """Return, by client, who could not open the share that it sealed for them.
+@final
+class Opener:
+    """The shares of one round, sorted by whether they are what their dealers pledged; all by place in the cohort."""
 
-    A complaint says that sender, receiver or the server between them is at fault, and removes nobody.
-    """
-    found: dict[int, tuple[int, ...]] = {}
-    for holder, told in sorted(shares.items()):
-        for owner in (owner for owner, share in sorted(told.items()) if share is None):
-            client = session.clients[owner]
-            found[client] = (*found.get(client, ()), session.clients[holder])
-    return found
+    def __init__(
+        self,
+        session: Session,
+        told: Mapping[int, Told],
+        pledges: Mapping[int, Mapping[int, bytes]],
+        dropped: Collection[int] = (),
+    ) -> None:
+        self._session = session
+        self._held: dict[int, dict[int, int]] = {}  # owner -> point -> share
+        self._odds: dict[int, set[int]] = {}  # owner -> holders that are at odds with it over a share
+        self._liars: dict[int, list[int]] = {}  # holder -> owners of whose secrets it told a wrong share
+        self._misdealt: set[int] = set()
+        for holder, one in sorted(told.items()):
+            for owner, share in one.shares.items():
+                if share is not None and as_pledged(
+                    session, owner, holder, int(owner in dropped), share, pledges[owner][holder]
+                ):
+                    self._held.setdefault(owner, {})[holder + 1] = shamir.read_share(share)
+                elif holder != owner and (share is None or one.doubts):
+                    self._odds.setdefault(owner, set()).add(holder)
+                else:
+                    self._liars.setdefault(holder, []).append(owner)
+
+    @property
+    def complaints(self) -> dict[int, tuple[int, ...]]:
+        """Return, by client, who says that it did not get the share that it was to get from it."""
+        clients = self._session.clients
+        return {
+            clients[owner]: tuple(clients[holder] for holder in sorted(holders))
+            for owner, holders in sorted(self._odds.items())
+        }
+
+    @property
+    def accused(self) -> dict[int, str]:
+        """Return, by client, what it did wrong; two that are at odds are both named, unless one must be the liar.
+
+        Of a client's holders no more than may be missing can lie, or the sum does not open; so who is at odds with more
+        of them lies itself, and the others are cleared.
+        """
+        session, clients = self._session, self._session.clients
+        most = session.degree.neighbours + 1 - session.degree.threshold
+        around: dict[int, set[int]] = {}
+        for owner, holders in self._odds.items():
+            for holder in holders:
+                around.setdefault(owner, set()).add(holder)
+                around.setdefault(holder, set()).add(owner)
+        guilty = {place for place, others in around.items() if len(others) > most}
+        found = {}
+        for place, others in sorted(around.items()):
+            if place in guilty:
+                found[place] = f"is at odds with {len(others)} clients over sealed shares, and not all of them can lie"
+            elif open_ := sorted(others - guilty):
+                other = clients[open_[0]]
+                found[place] = f"is at odds with client {other} over a sealed share: one of the two is at fault"
+        for place in self._misdealt:
+            found[place] = "dealt shares that do not fit together"
+        for place, owners in self._liars.items():
+            others_ = f", and of {len(owners) - 1} more" if len(owners) > 1 else ""
+            found[place] = f"told a wrong share of client {clients[owners[0]]}{others_}"
+        return {clients[place]: words for place, words in sorted(found.items())}
+
+    def seed(self, owner: int, commitment: bytes) -> bytes:
+        """Return a survivor's self-mask seed, which must be the one it is committed to."""
+        return self._open(owner, lambda seed: primitives.commit(seed) == commitment)
+
+    def masking_key(self, owner: int, public: bytes) -> bytes:
+        """Return the masking key of a client that dropped, which must be the one it advertised."""
+        return self._open(owner, lambda key: primitives.exchange_key(key) == public)
+
+    def forget(self) -> None:
+        """Drop all shares; who lied stays known."""
+        self._held = {}
+
+    def _open(self, owner: int, fits: Callable[[bytes], bool]) -> bytes:
+        session, held, needed = self._session, self._held.get(owner, {}), self._session.degree.threshold
+        client = session.clients[owner]
+
+        def opens(secret: int) -> bool:
+            return not secret >> (8 * KEY) and fits(secret.to_bytes(KEY, "little"))
+
+        if len(held) < needed:
+            raise SecAggError(
+                f"round {session.round}: {needed} shares of client {client}'s secret are needed, and {len(held)} are "
+                f"left{self._why(owner)}; nothing was released"
+            )
+        if not shamir.fit_together(held, needed):
+            self._misdealt.add(owner)
+        secret: int | None = shamir.reconstruct(held, needed)
+        if secret is None or not opens(secret):
+            self._misdealt.add(owner)
+            secret = shamir.correct(held, needed, opens)
+        if secret is None:
+            raise SecAggError(
+                f"round {session.round}: the shares that client {client} dealt do not fit; nothing was released"
+            )
+        return secret.to_bytes(KEY, "little")
+
+    def _why(self, owner: int) -> str:
+        clients = self._session.clients
+        odd = [clients[holder] for holder in sorted(self._odds.get(owner, ()))]
+        wrong = [clients[holder] for holder, owners in sorted(self._liars.items()) if owner in owners]
+        words = [f"clients {odd} say that theirs did not open"] if odd else []
+        words += [f"clients {wrong} told wrong ones"] if wrong else []
+        return f": {', and '.join(words)}" if words else ""
 
 
 def open_by_shares(
@@ -47,11 +158,11 @@ def open_by_shares(
     dropped: Collection[int],
     public: Mapping[int, bytes],
     commitments: Mapping[int, bytes],
-    shares: Shares,
+    opener: Opener,
 ) -> Words:
     """Return the sum modulo 2^bits; `public` are the advertised masking keys, and `masked_sum` is used up."""
-    seeds = open_seeds(session, masked, commitments, shares)
-    keys = {place: _masking_key(session, place, public[place], shares) for place in sorted(dropped)}
+    seeds = {place: opener.seed(place, commitments[place]) for place in sorted(masked)}
+    keys = {place: opener.masking_key(place, public[place]) for place in sorted(dropped)}
     for place, seed in seeds.items():
         masks.add_mask(masked_sum, self_mask(session, seed, place), -1)
     for place, key in keys.items():
@@ -60,41 +171,3 @@ def open_by_shares(
             secret = primitives.agree(private, public[peer])
             masks.add_mask(masked_sum, pair_mask(session, secret, peer, place), -pair_sign(peer, place))
     return masks.reduce(masked_sum, session.bits)
-
-
-def open_seeds(
-    session: Session, masked: Collection[int], commitments: Mapping[int, bytes], shares: Shares
-) -> dict[int, bytes]:
-    """Return the survivors' self-mask seeds, each checked against its owner's commitment."""
-    seeds = {}
-    for place in sorted(masked):
-        seeds[place] = _reconstruct(session, place, shares)
-        if primitives.commit(seeds[place]) != commitments[place]:
-            raise _misfit(session, place)
-    return seeds
-
-
-def _masking_key(session: Session, owner: int, public: bytes, shares: Shares) -> bytes:
-    key = _reconstruct(session, owner, shares)
-    if primitives.exchange_key(key) != public:
-        raise _misfit(session, owner)
-    return key
-
-
-def _reconstruct(session: Session, owner: int, shares: Shares) -> bytes:
-    held = {holder + 1: share for holder, told in shares.items() if (share := told.get(owner)) is not None}
-    client, needed = session.clients[owner], session.degree.threshold
-    if len(held) < needed and (lacking := complaints(session, shares).get(client)):
-        raise SecAggError(
-            f"round {session.round}: client {client} sealed shares that {len(lacking)} clients could not open, and of "
-            f"the {needed} that are needed {len(held)} are left; nothing was released"
-        )
-    secret = shamir.reconstruct(held, needed)
-    if secret >> (8 * KEY):
-        raise _misfit(session, owner)
-    return secret.to_bytes(KEY, "little")
-
-
-def _misfit(session: Session, owner: int) -> SecAggError:
-    client = session.clients[owner]
-    return SecAggError(f"round {session.round}: the shares of client {client} do not fit; nothing was released")

@@ -11,12 +11,13 @@ from typing import ClassVar, final
 from sottovoce.core import wire
 from sottovoce.core.errors import InputError, SecAggError
 from sottovoce.core.wire import Buffer, Words
-from sottovoce.secagg import masks, messages, shamir
+from sottovoce.secagg import dealing, masks, messages, shamir
 from sottovoce.secagg.agreement import survivors_hash, write_unmask
+from sottovoce.secagg.dealing import Dealing
 from sottovoce.secagg.keylist import Keys, read_advertisement, write_keys
-from sottovoce.secagg.opening import complaints, open_by_shares, read_told
+from sottovoce.secagg.opening import Opener, Told, open_by_shares, read_told
 from sottovoce.secagg.phased import PhasedServer
-from sottovoce.secagg.primitives import KEY, SIGNATURE
+from sottovoce.secagg.primitives import SIGNATURE
 from sottovoce.secagg.rules import check_quorum
 from sottovoce.secagg.session import Session
 
@@ -34,13 +35,12 @@ class RoundServer(PhasedServer):
         if session.key_life != "round":
             raise InputError("this server takes a session whose keys live for a round; see StandingServer")
         self._keys: dict[int, Keys] = {}
-        self._commitments: dict[int, bytes] = {}
-        self._sealed: dict[int, dict[int, bytes]] = {}  # sender -> receiver -> shares only the receiver can read
+        self._dealt: dict[int, Dealing] = {}
         self._sum = masks.new_sum(session.length, session.bits)
         self._masked: set[int] = set()
         self._signatures: dict[int, bytes] = {}
-        self._shares: dict[int, dict[int, int | None]] = {}  # holder -> owner -> share
-        self._complaints: dict[int, tuple[int, ...]] = {}
+        self._told: dict[int, Told] = {}  # by holder
+        self._opener: Opener | None = None
         self._total: Words | None = None
 
     @property
@@ -51,12 +51,17 @@ class RoundServer(PhasedServer):
     @property
     def dropped(self) -> tuple[int, ...]:
         """Return the clients that shared their secrets and left before their vector came."""
-        return self._ids(self._sealed.keys() - self._masked)
+        return self._ids(self._dealt.keys() - self._masked)
 
     @property
     def complaints(self) -> dict[int, tuple[int, ...]]:
-        """Return, by client, who could not open the share that it sealed for them; known at the end."""
-        return dict(self._complaints)
+        """Return, by client, who says that it did not get the share that it was to get from it; known at the end."""
+        return {} if self._opener is None else self._opener.complaints
+
+    @property
+    def accused(self) -> dict[int, str]:
+        """Return, by client, what it did wrong with shares; known at the end, also of a round that fails."""
+        return {} if self._opener is None else self._opener.accused
 
     def total(self) -> Words:
         """Return the sum of the survivors' words modulo 2^bits."""
@@ -84,21 +89,18 @@ class RoundServer(PhasedServer):
 
     def _take_shares(self, place: int, client: int, message: Buffer) -> None:
         receivers = self._peers(place, self._keys)
-        size = KEY + messages.PAIR * len(receivers)
+        size = dealing.dealing_size(len(receivers), 2)
         body = bytes(messages.open_reply(self.session, "share", client, message, size))
-        starts = range(KEY, size, messages.PAIR)
-        self._commitments[place] = body[:KEY]
-        self._sealed[place] = {
-            receiver: body[start : start + messages.PAIR] for receiver, start in zip(receivers, starts, strict=True)
-        }
+        self._dealt[place] = dealing.read_dealing(body, place, receivers, 2)
 
     def _take_opened(self, place: int, client: int, message: Buffer) -> None:
-        owners = sorted([*self._peers(place, self._sealed), place])
-        body = messages.open_reply(self.session, "unmask", client, message, shamir.SHARE * len(owners))
-        starts = range(0, body.nbytes, shamir.SHARE)
-        self._shares[place] = {
+        owners = sorted([*self._peers(place, self._dealt), place])
+        body = messages.open_reply(self.session, "unmask", client, message, shamir.SHARE * len(owners) + 1)
+        starts = range(0, body.nbytes - 1, shamir.SHARE)
+        shares = {
             owner: read_told(body[start : start + shamir.SHARE]) for owner, start in zip(owners, starts, strict=True)
         }
+        self._told[place] = Told(shares, doubts=bool(body[-1]))
 
     def _end(self, phase: str) -> dict[int, bytes]:
         session = self.session
@@ -106,35 +108,40 @@ class RoundServer(PhasedServer):
             check_quorum(session, len(self._keys), "clients advertised keys")
             return {place: write_keys(session, self._keys, self._peers(place, self._keys)) for place in self._keys}
         if phase == "share":
-            check_quorum(session, len(self._sealed), "clients shared their secrets")
-            return {place: self._sealed_for(place) for place in self._sealed}
+            check_quorum(session, len(self._dealt), "clients shared their secrets")
+            return {place: self._dealt_to(place) for place in self._dealt}
         if phase == "mask":
             check_quorum(session, len(self._masked), "masked vectors")
             return dict.fromkeys(self._masked, messages.write_set(session, self._masked))
         if phase == "consistency":
             check_quorum(session, len(self._signatures), "clients signed the survivors")
             return self._ask_opened()
-        check_quorum(session, len(self._shares), "clients answered the unmask request")
-        self._complaints = complaints(session, self._shares)
+        check_quorum(session, len(self._told), "clients answered the unmask request")
+        dropped = self._dealt.keys() - self._masked
+        pledges = {place: dealt.pledges for place, dealt in self._dealt.items()}
+        self._opener = Opener(session, self._told, pledges, dropped)
         self._total = open_by_shares(
             self._sum,
             session=session,
             masked=self._masked,
-            dropped=self._sealed.keys() - self._masked,
+            dropped=dropped,
             public={place: keys.masking for place, keys in self._keys.items()},
-            commitments=self._commitments,
-            shares=self._shares,
+            commitments={place: dealt.commitment for place, dealt in self._dealt.items()},
+            opener=self._opener,
         )
         self._forget()
         return {}
 
-    def _sealed_for(self, place: int) -> bytes:
-        peers = self._peers(place, self._sealed)
-        return b"".join((messages.write_set(self.session, peers), *(self._sealed[peer][place] for peer in peers)))
+    def _dealt_to(self, place: int) -> bytes:
+        """Return what was sealed for a client, and a receipt of what was pledged about it."""
+        peers = self._peers(place, self._dealt)
+        sealed = (self._dealt[peer].sealed[place] for peer in peers)
+        receipt = dealing.receipt({peer: self._dealt[peer].pledges[place] for peer in peers})
+        return b"".join((messages.write_set(self.session, peers), *sealed, receipt))
 
     def _ask_opened(self) -> dict[int, bytes]:
         needed = self.session.degree.threshold - 1
-        gone = self._sealed.keys() - self._masked
+        gone = self._dealt.keys() - self._masked
         bodies = {}
         for place in self._signatures:
             signers = self._peers(place, self._signatures)[:needed]
@@ -145,5 +152,7 @@ class RoundServer(PhasedServer):
         return bodies
 
     def _forget(self) -> None:
-        self._shares, self._commitments, self._signatures = {}, {}, {}
+        self._told, self._signatures = {}, {}
+        if self._opener is not None:
+            self._opener.forget()
         self._sum = masks.new_sum(0, self.session.bits)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from sottovoce.core import wire
-from sottovoce.secagg import agreement, keylist, messages, shamir
+from sottovoce.secagg import agreement, dealing, keylist, messages, shamir
 from sottovoce.secagg.graph import Degree
 from sottovoce.secagg.primitives import KEY, SIGNATURE
 from sottovoce.secagg.session import Extent, packed_size
@@ -51,16 +51,16 @@ def round_sizes(session: Extent, opening: int) -> dict[str, Sizes]:
     vector = wire.frame_size(session.length, session.bits)
     checked = {
         "consistency": Sizes(_reply(messages.CONSISTENCY), _request(names)),
-        "unmask": Sizes(_reply(shamir.SHARE * (peers + 1)), _request(agreement.unmask_size(session))),
+        "unmask": Sizes(_reply(shamir.SHARE * (peers + 1) + 1), _request(agreement.unmask_size(session))),
     }
     if session.key_life == "session":
-        shares = messages.SINGLE * peers
+        shares = messages.SINGLE * peers + dealing.RECEIPT
         checked["consistency"] = Sizes(_reply(messages.CONSISTENCY), _request(names + shares))
-        return {"mask": Sizes(_reply(KEY + shares + vector), opening), **checked}
-    shares = messages.PAIR * peers
+        return {"mask": Sizes(_reply(dealing.dealing_size(peers, 1) + vector), opening), **checked}
+    shares = messages.PAIR * peers + dealing.RECEIPT
     return {
         "advertise": Sizes(_reply(2 * KEY), opening),
-        "share": Sizes(_reply(KEY + shares), _request(names + keylist.ENTRY * peers)),
+        "share": Sizes(_reply(dealing.dealing_size(peers, 2)), _request(names + keylist.ENTRY * peers)),
         "mask": Sizes(_reply(vector), _request(names + shares)),
         **checked,
     }

@@ -25,7 +25,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from sottovoce.core import wire
 from sottovoce.core.errors import InputError, SecAggError, WireError
 from sottovoce.core.wire import Buffer, Words
-from sottovoce.secagg import agreement, keylist, masks, messages, primitives, shamir
+from sottovoce.secagg import agreement, dealing, keylist, masks, messages, primitives, shamir
+from sottovoce.secagg.dealing import Dealing
 from sottovoce.secagg.mark import RoundMark
 from sottovoce.secagg.primitives import KEY, NONCE, Entropy
 from sottovoce.secagg.rules import check_quorum, check_words, pair_mask, pair_sign, self_mask
@@ -60,6 +61,7 @@ class _Round:
     opening: dict[int, bytes]  # keys under which peers seal shares of their seeds
     shares: dict[int, bytes]  # of the survivors' seeds, where the seal opened
     survivors: frozenset[int] = field(default=frozenset())
+    doubts: bool = False  # not all that it was dealt is what the dealers pledged, as far as it can see
 
 
 @final
@@ -162,26 +164,22 @@ class StandingClient:
         seed = self._entropy(KEY)
         points = range(1, len(session.clients) + 1)
         shares = shamir.split([int.from_bytes(seed, "little")], session.degree.threshold, points, self._entropy)
-        nonces = self._entropy(NONCE * len(peers))
-        sealed = [
-            primitives.encrypt(
-                sealing[peer],
-                shamir.write_share(shares[peer + 1][0]),
-                _info(session, me, peer),
-                nonces[NONCE * index : NONCE * (index + 1)],
-            )
-            for index, peer in enumerate(sorted(peers))
-        ]
+        dealt = {point - 1: shamir.write_share(share) for point, (share,) in shares.items()}
+        nonce = self._entropy(NONCE)
+        sealed = {
+            peer: primitives.encrypt(sealing[peer], dealt[peer], _info(session, me, peer), nonce) for peer in peers
+        }
+        pledges = {place: dealing.pledge(session, me, place, [share]) for place, share in dealt.items()}
         total = masks.new_sum(session.length, session.bits, words)
         masks.add_mask(total, self_mask(session, seed, me), +1)
         for peer, key in pairs.items():
             masks.add_mask(total, key, pair_sign(me, peer))
         frame = wire.pack(masks.reduce(total, session.bits), session.bits)
-        body = b"".join((primitives.commit(seed), *sealed, frame))
+        body = Dealing(primitives.commit(seed), sealed, pledges).write() + frame
         reply = messages.seal_reply(session, "mask", self.client, body, self._signing_key)
         self._mark.before_mask(round_)
         self._chains = chains.advance(round_ + 1)
-        self._round = _Round(session, me, pairs, opening, {me: shamir.write_share(shares[me + 1][0])})
+        self._round = _Round(session, me, pairs, opening, {me: dealt[me]})
         self._phase = "consistency"
         return reply
 
@@ -189,14 +187,15 @@ class StandingClient:
         """Check the survivors, open the shares of their seeds and return a signature of them."""
         now = self._running("consistency")
         size = messages.set_size(now.session)
-        limit = size + messages.SINGLE * len(now.pairs)
+        limit = size + messages.SINGLE * len(now.pairs) + dealing.RECEIPT
         body = messages.open_request(now.session, "consistency", self.client, payload, limit)
         survivors = frozenset(messages.read_set(now.session, body[:size]))
         check_quorum(now.session, len(survivors), "survivors")
         peers = sorted(survivors - {now.me})
         if now.me not in survivors:
             raise SecAggError("the survivors leave this client out")
-        if body.nbytes != size + messages.SINGLE * len(peers):
+        end = size + messages.SINGLE * len(peers)
+        if body.nbytes != end + dealing.RECEIPT:
             raise WireError(f"share list of {len(peers)} survivors has {body.nbytes} bytes")
         shares = dict(now.shares)
         for index, peer in enumerate(peers):
@@ -206,10 +205,12 @@ class StandingClient:
                 share = primitives.decrypt(now.opening[peer], sealed, _info(now.session, peer, now.me))
                 shamir.read_share(share)
                 shares[peer] = share
+        pledges = {peer: dealing.pledge(now.session, peer, now.me, [shares[peer]]) for peer in peers if peer in shares}
+        doubts = len(pledges) < len(peers) or dealing.receipt(pledges) != bytes(body[end:])
         digest = agreement.survivors_hash(now.session, survivors)
         reply = messages.seal_reply(now.session, "consistency", self.client, digest, self._signing_key)
         pairs = {peer: key for peer, key in now.pairs.items() if peer not in survivors}
-        self._round = _Round(now.session, now.me, pairs, {}, shares, survivors)
+        self._round = _Round(now.session, now.me, pairs, {}, shares, survivors, doubts)
         self._phase = "unmask"
         return reply
 
@@ -222,7 +223,8 @@ class StandingClient:
         agreement.check_unmask(now.session, body, me=now.me, survivors=now.survivors, owners=owners)
         none = shamir.NO_SHARE
         told = [now.shares.get(owner, none) if owner in now.survivors else now.pairs[owner] for owner in owners]
-        reply = messages.seal_reply(now.session, "unmask", self.client, b"".join(told), self._signing_key)
+        answer = b"".join(told) + bytes([now.doubts])
+        reply = messages.seal_reply(now.session, "unmask", self.client, answer, self._signing_key)
         self._round, self._phase = None, "mask"
         return reply
 

@@ -7,10 +7,11 @@ from typing import ClassVar, final
 from sottovoce.core import wire
 from sottovoce.core.errors import InputError, SecAggError
 from sottovoce.core.wire import Buffer, Words
-from sottovoce.secagg import masks, messages, shamir
+from sottovoce.secagg import dealing, masks, messages, shamir
 from sottovoce.secagg.agreement import survivors_hash, write_unmask
+from sottovoce.secagg.dealing import Dealing
 from sottovoce.secagg.keylist import Keys, read_advertisement, write_keys
-from sottovoce.secagg.opening import complaints, open_seeds, read_told
+from sottovoce.secagg.opening import Opener, Told, read_told
 from sottovoce.secagg.phased import PhasedServer
 from sottovoce.secagg.primitives import KEY, SIGNATURE
 from sottovoce.secagg.rules import check_quorum, pair_sign, self_mask
@@ -62,11 +63,10 @@ class StandingServer(PhasedServer):
         if session.key_life != "session":
             raise InputError("this server takes a session whose keys live for the session; see RoundServer")
         self._sum = masks.new_sum(session.length, session.bits)
-        self._commitments: dict[int, bytes] = {}
-        self._sealed: dict[int, dict[int, bytes]] = {}  # sender -> receiver -> a share only the receiver can read
+        self._dealt: dict[int, Dealing] = {}
         self._signatures: dict[int, bytes] = {}
-        self._shares: dict[int, dict[int, int | None]] = {}  # holder -> survivor -> share of its seed
-        self._complaints: dict[int, tuple[int, ...]] = {}
+        self._told: dict[int, Told] = {}  # by holder, of the survivors' seeds
+        self._opener: Opener | None = None
         self._pairs: dict[int, dict[int, bytes]] = {}  # survivor -> dropped -> key of the mask they share
         self._masked: frozenset[int] = frozenset()
         self._total: Words | None = None
@@ -83,8 +83,13 @@ class StandingServer(PhasedServer):
 
     @property
     def complaints(self) -> dict[int, tuple[int, ...]]:
-        """Return, by client, who could not open the share that it sealed for them; known at the end."""
-        return dict(self._complaints)
+        """Return, by client, who says that it did not get the share that it was to get from it; known at the end."""
+        return {} if self._opener is None else self._opener.complaints
+
+    @property
+    def accused(self) -> dict[int, str]:
+        """Return, by client, what it did wrong with shares; known at the end, also of a round that fails."""
+        return {} if self._opener is None else self._opener.accused
 
     def total(self) -> Words:
         """Return the sum of the survivors' words modulo 2^bits."""
@@ -111,22 +116,17 @@ class StandingServer(PhasedServer):
     def _take_vector(self, place: int, client: int, message: Buffer) -> None:
         length, bits = self.session.length, self.session.bits
         receivers = self._peers(place, range(len(self.session.clients)))
-        end = KEY + messages.SINGLE * len(receivers)
+        end = dealing.dealing_size(len(receivers), 1)
         body = messages.open_reply(self.session, "mask", client, message, end + wire.frame_size(length, bits))
         packed = wire.open_frame(body[end:], length=length, bits=bits)
-        starts = range(KEY, end, messages.SINGLE)
         masks.add_packed(self._sum, packed, bits)
-        self._commitments[place] = bytes(body[:KEY])
-        self._sealed[place] = {
-            receiver: bytes(body[start : start + messages.SINGLE])
-            for receiver, start in zip(receivers, starts, strict=True)
-        }
+        self._dealt[place] = dealing.read_dealing(bytes(body[:end]), place, receivers, 1)
         self._masked |= {place}
 
     def _take_opened(self, place: int, client: int, message: Buffer) -> None:
-        size = shamir.SHARE * len(self._masked) + KEY * len(self._gone)
+        size = shamir.SHARE * len(self._masked) + KEY * len(self._gone) + 1
         body = messages.open_reply(self.session, "unmask", client, message, size)
-        shares: dict[int, int | None] = {}
+        shares: dict[int, bytes | None] = {}
         pairs, start = {}, 0
         for owner in range(len(self.session.clients)):
             if owner in self._masked:
@@ -135,39 +135,43 @@ class StandingServer(PhasedServer):
             else:
                 pairs[owner] = bytes(body[start : start + KEY])
                 start += KEY
-        self._shares[place], self._pairs[place] = shares, pairs
+        self._told[place], self._pairs[place] = Told(shares, doubts=bool(body[-1])), pairs
 
     def _end(self, phase: str) -> dict[int, bytes]:
         session = self.session
         if phase == "mask":
             check_quorum(session, len(self._masked), "masked vectors")
             survivors = messages.write_set(session, self._masked)
-            return {
-                place: b"".join((survivors, *(self._sealed[peer][place] for peer in self._peers(place, self._masked))))
-                for place in self._masked
-            }
+            return {place: survivors + self._dealt_to(place) for place in self._masked}
         if phase == "consistency":
             check_quorum(session, len(self._signatures), "clients signed the survivors")
             return {place: self._ask_opened(place) for place in self._signatures}
-        check_quorum(session, len(self._shares), "clients answered the unmask request")
-        self._complaints = complaints(session, self._shares)
-        self._total = self._open_sum()
+        check_quorum(session, len(self._told), "clients answered the unmask request")
+        pledges = {place: dealt.pledges for place, dealt in self._dealt.items()}
+        self._opener = Opener(session, self._told, pledges)
+        self._total = self._open_sum(self._opener)
         self._forget()
         return {}
+
+    def _dealt_to(self, place: int) -> bytes:
+        """Return what survivors sealed for a client, and a receipt of what they pledged about it."""
+        peers = self._peers(place, self._masked)
+        receipt = dealing.receipt({peer: self._dealt[peer].pledges[place] for peer in peers})
+        return b"".join((*(self._dealt[peer].sealed[place] for peer in peers), receipt))
 
     def _ask_opened(self, place: int) -> bytes:
         signers = self._peers(place, self._signatures)[: self.session.degree.threshold - 1]
         signatures = {signer: self._signatures[signer] for signer in signers}
         return write_unmask(self.session, self._masked, self._gone, signatures)
 
-    def _open_sum(self) -> Words:
+    def _open_sum(self, opener: Opener) -> Words:
         if self._gone and (silent := self._masked - self._pairs.keys()):
             client = self.session.clients[min(silent)]
             raise SecAggError(
                 f"round {self.session.round}: client {client} left after masking while client {self.dropped[0]} was "
                 "missing, and the masks between them cannot come off; nothing was released"
             )
-        seeds = open_seeds(self.session, self._masked, self._commitments, self._shares)
+        seeds = {place: opener.seed(place, self._dealt[place].commitment) for place in sorted(self._masked)}
         for place, seed in seeds.items():
             masks.add_mask(self._sum, self_mask(self.session, seed, place), -1)
         for place in self._masked:
@@ -176,5 +180,7 @@ class StandingServer(PhasedServer):
         return masks.reduce(self._sum, self.session.bits)
 
     def _forget(self) -> None:
-        self._shares, self._pairs, self._commitments, self._signatures, self._sealed = {}, {}, {}, {}, {}
+        self._told, self._pairs, self._signatures, self._dealt = {}, {}, {}, {}
+        if self._opener is not None:
+            self._opener.forget()
         self._sum = masks.new_sum(0, self.session.bits)

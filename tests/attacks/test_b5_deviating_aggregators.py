@@ -17,8 +17,11 @@ import pytest
 
 from sottovoce.core.errors import InputError, SecAggError
 from sottovoce.deployment.helper_mark import ComparisonFile
+from sottovoce.experiment.run import run
 from sottovoce.federation.ballots.account import HelperAccount
+from sottovoce.federation.ballots.process import HelperProcess
 from sottovoce.privacy import PrivacyPlan
+from sottovoce.privacy.ledger import verify
 from sottovoce.secagg import KeyedEntropy
 from sottovoce.secagg.ballots import comparison as comparison_module
 from sottovoce.secagg.ballots import helper as helper_module
@@ -26,6 +29,8 @@ from sottovoce.secagg.ballots.comparison import Comparison, CountsDifferError
 from sottovoce.secagg.ballots.leader import Leader, context_of, new_difference
 from sottovoce.secagg.ot import group
 from sottovoce.secagg.ot.extension import CHECK_SIZE
+from tests.experiment.small import small
+from tests.federation.ballots.forked import fork_helpers
 from tests.secagg.ballots.stage import DOWNLINK, Stage, key, without_base_transfers
 
 LENGTH = 40
@@ -516,3 +521,29 @@ def test_a_proof_holds_for_its_side_its_offers_and_its_context_alone() -> None:
     once.proofs(once.offer)
     with pytest.raises(SecAggError, match="made once"):
         once.proofs(once.offer)
+
+
+@pytest.mark.parametrize("round_", [1, 2])
+def test_a_run_whose_helper_deviates_ends_with_exit_code_3_before_the_round_is_charged(
+    round_: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fork_helpers(monkeypatch)
+    answer, checks = HelperProcess.answer, [0]
+
+    def deviating(process: HelperProcess, kind: str, payload: bytes) -> bytes:
+        reply = answer(process, kind, payload)
+        checks[0] += kind == "check"
+        if kind != "check" or checks[0] < round_:
+            return reply
+        words = np.frombuffer(reply[CHECK_SIZE:], np.uint16) + np.uint16(D)
+        return reply[:CHECK_SIZE] + words.tobytes()
+
+    monkeypatch.setattr(HelperProcess, "answer", deviating)
+    private = {"noise_multiplier": 5.0, "delta": 0.01, "clip_norm": 1.0}
+    with pytest.raises(CountsDifferError, match=f"round {round_}: the two counts") as raised:
+        run(small(privacy=private, aggregation={"secure": "ballot"}, cohort={"sample_rate": 1}), tmp_path / "run")
+
+    assert raised.value.exit_code == 3
+    assert list(verify(tmp_path / "run" / "ledger.jsonl").charged) == list(range(1, round_))
+    assert list(verify(tmp_path / "run" / "helper-ledger.jsonl").charged) == list(range(1, round_))
+    assert not (tmp_path / "run" / "summary.json").exists()

@@ -8,6 +8,8 @@ __all__ = ["MUTANTS"]
 
 ACCUSED = "tests/studies/audit/test_audit.py::test_a_correct_build_is_not_accused[0]"
 STATISTICS = "tests/threats/audit"
+TEN = "tests/attacks/test_a8_audit_accuses_ten_of_ten.py"
+WORLDS = "tests/studies/audit/test_published.py"
 
 MUTANTS = (
     of(
@@ -103,5 +105,87 @@ MUTANTS = (
         "an audit of many tests accuses correct builds too often",
         ("studies/audit/verdict.py", "FALSE_ALARM / max(1, sum(not test.certain for test in tests))", "FALSE_ALARM"),
         tests="tests/studies/audit/test_audit.py::test_the_document_has_the_keys_that_were_agreed_and_only_numbers_that_json_has",
+    ),
+    of(
+        "audited-coordinate-without-noise",
+        "one coordinate of every message has no noise",
+        (
+            "privacy/noise/path.py",
+            "    return draw(fraction_tables(share_variance, precision), centres, randomness, modulus_bits=bits)",
+            "    words = draw(fraction_tables(share_variance, precision), centres, randomness, modulus_bits=bits)\n"
+            "    words[0] = (int(centres[0]) >> precision) & ((1 << bits) - 1)\n"
+            "    return words",
+        ),
+        tests=ACCUSED,
+    ),
+    of(
+        "audited-realised-cohort",
+        "the model is divided by the size of the cohort, which tells it",
+        ("federation/round.py", "expected = server.expected(state)", "expected = float(max(1, len(cohort)))"),
+        tests=ACCUSED,
+    ),
+    of(
+        "audited-real-bytes",
+        "the published bytes of a round are the real ones, a multiple of the cohort",
+        ("experiment/records.py", '"bytes_up": costs.round.up,', '"bytes_up": total.bytes_up,'),
+        tests=ACCUSED,
+    ),
+    of(
+        "audited-measurements-uncharged",
+        "measurements by clients are opened and never charged",
+        ("federation/evaluation.py", "        self.account.charge(charged_round(round_))", "        return"),
+        tests=f"{TEN}::test_nor_is_one_with_more_than_rounds[measured]",
+    ),
+    of(
+        "audited-noise-of-measurements",
+        "measurements by clients have no noise",
+        (
+            "privacy/plan/plan.py",
+            "share = Fraction(self.grid.variance) / cohort",
+            "share = Fraction(self.grid.variance) / cohort / (1 if request.length > 3 else 10**6)",
+        ),
+        tests=f"{TEN}::test_nor_is_one_with_more_than_rounds[measured]",
+    ),
+    of(
+        "audited-cap-of-old-draws",
+        "the state forgets who was drawn, and nobody reaches the cap",
+        ("federation/round.py", "    state = {**state, **drawn}\n    expected", "    expected"),
+        tests=ACCUSED,
+    ),
+    of(
+        "auditor-without-union",
+        "the worst of many cells is taken for one, and correct builds are accused",
+        (
+            "threats/audit/cells.py",
+            "min(1.0, 2 * seen.size * float(tails[worst]))",
+            "min(1.0, 2 * float(tails[worst]))",
+        ),
+        tests=f"{STATISTICS}/test_cells.py",
+    ),
+    of(
+        "auditor-of-some-coordinates",
+        "clipping is looked at in ten coordinates",
+        (
+            "studies/audit/rules.py",
+            "places = np.linspace(0, length - 1, min(length, max(size, messages)))",
+            "places = np.linspace(0, length - 1, min(length, 10, max(size, messages)))",
+        ),
+        tests=f"{TEN}::test_so_is_one_that_is_broken_elsewhere[one_coordinate_not_clipped]",
+    ),
+    of(
+        "auditor-of-one-world",
+        "the worlds of the published game all draw the same cohorts",
+        (
+            "studies/audit/published.py",
+            "(self.cohorts if purpose == Purpose.COHORT else self.inner)",
+            "self.inner",
+        ),
+        tests=WORLDS,
+    ),
+    of(
+        "auditor-of-own-sums",
+        "the worlds of the published game differ in their sums, too",
+        ("studies/audit/published.py", "if total.values is not None and round_ in self.totals:", "if False:"),
+        tests=WORLDS,
     ),
 )

@@ -57,13 +57,13 @@ MUTANTS = (
     of(
         "secrets-that-all-may-read",
         "another user of the machine signs as the node",
-        ("deployment/durable.py", "& 0o077:", "& 0o007:"),
+        ("core/files.py", "& 0o077:", "& 0o007:"),
         tests=IDENTITY,
     ),
     of(
         "secrets-written-for-all",
         "keys are readable from the moment they are made",
-        ("deployment/durable.py", "PRIVATE: Final = 0o600", "PRIVATE: Final = 0o644"),
+        ("core/files.py", "PRIVATE: Final = 0o600", "PRIVATE: Final = 0o644"),
         tests=KEYS,
     ),
     of(

@@ -55,7 +55,7 @@ MUTANTS = (
     of(
         "mark-without-fsync",
         "after a power cut a round is masked twice",
-        ("secagg/mark.py", "                os.fsync(file.fileno())\n", ""),
+        ("core/files.py", "        _sync(draft)\n", ""),
         tests="tests/secagg/test_mark.py",
     ),
     of(

@@ -8,6 +8,9 @@ __all__ = ["MUTANTS"]
 
 MEASURED = "tests/attacks/test_a1_test_records_of_clients.py"
 
+SIZES = "tests/attacks/test_a9_plan_tells_no_size_of_a_client.py"
+RESUMED = "tests/attacks/test_a9_resume_with_changed_records.py"
+
 MUTANTS = (
     of(
         "boundary-open",
@@ -70,5 +73,55 @@ MUTANTS = (
         "a run that measures on the clients' records says that nothing is unsafe",
         ("privacy/plan/request.py", '"unsafe_preprocessing", "unsafe_test")', '"unsafe_preprocessing")'),
         tests=MEASURED,
+    ),
+    of(
+        "sizes-in-the-plan",
+        "the plan of a private run prints how many records the smallest and the largest client have",
+        (
+            "experiment/plan.py",
+            "    if parts.boundary.passes(parts.counts):\n        return {**parts",
+            "    if True:\n        return {**parts",
+        ),
+        tests=SIZES,
+    ),
+    of(
+        "work-of-the-clients-records",
+        "joules and seconds of a private run follow the number of records that clients hold",
+        (
+            "experiment/parts.py",
+            "        if self.boundary.passes(self.counts):\n            return self.partition.mean_size",
+            "        if True:\n            return self.partition.mean_size",
+        ),
+        tests=SIZES,
+    ),
+    of(
+        "public-counts-by-name",
+        "a user's records count as a known data set's",
+        ("data/dataset.py", "field(default_factory=Owned)", 'field(default_factory=lambda: Public("known"))'),
+        tests=SIZES,
+    ),
+    of(
+        "resumed-without-a-look",
+        "a run goes on with other records than it was begun with",
+        ("experiment/run.py", "            check_fingerprint(folder.path, parts)\n", ""),
+        tests=RESUMED,
+    ),
+    of(
+        "fingerprint-without-a-key",
+        "whoever guesses the records can check the guess against a run folder",
+        ("experiment/fingerprint.py", "hashlib.blake2b(key=secret, salt=salt,", "hashlib.blake2b(salt=salt,"),
+        tests=RESUMED,
+    ),
+    of(
+        "fingerprint-without-salt",
+        "two run folders tell whether their records are the same",
+        ("experiment/fingerprint.py", "salt = os.urandom(16)", "salt = bytes(16)"),
+        tests=RESUMED,
+    ),
+    of(
+        "fingerprint-of-records-alone",
+        "records that went to another client are not noticed",
+        ("experiment/fingerprint.py", "    if isinstance(owners, Shards):", "    if False:"),
+        tests=RESUMED,
     ),
 )

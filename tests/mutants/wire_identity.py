@@ -50,11 +50,8 @@ MUTANTS = (
     of(
         "secret-readable-for-a-moment",
         "another user of the machine opens a key before it is narrowed",
-        (
-            "deployment/durable.py",
-            "os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)",
-            "os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)",
-        ),
+        ("core/files.py", 'os.O_EXCL, mode), "wb")', 'os.O_EXCL, 0o666), "wb")'),
+        ("core/files.py", "os.O_EXCL, mode))\n", "os.O_EXCL, 0o666))\n"),
         tests=TESTS,
     ),
     of(

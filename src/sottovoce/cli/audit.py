@@ -12,6 +12,7 @@ import typer
 from sottovoce.cli.options import AsJson, Changes, Quiet
 from sottovoce.cli.output import messages, note, put_json, put_tables
 from sottovoce.core.errors import InputError, PrivacyError
+from sottovoce.core.files import replace_file
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -140,9 +141,7 @@ def _tests(found: Audit) -> Table:
 
 
 def _write(path: Path, document: dict[str, Any]) -> None:
-    draft = path.with_name(path.name + ".new")
     try:
-        draft.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-        draft.replace(path)
+        replace_file(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
     except OSError as error:
         raise InputError(f"--out {path} cannot be written: {error.strerror}") from None

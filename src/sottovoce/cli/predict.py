@@ -12,6 +12,7 @@ import typer
 from sottovoce.cli.options import AsJson, Best, RunFolderPath
 from sottovoce.cli.output import messages, note, put, put_json
 from sottovoce.core.errors import InputError
+from sottovoce.core.files import replace_file
 
 if TYPE_CHECKING:
     from sottovoce.experiment.saved import Prediction
@@ -83,9 +84,7 @@ def _list(made: Prediction) -> list[dict[str, object]]:
 
 
 def _write(path: Path, text: str) -> None:
-    draft = path.with_name(path.name + ".new")
     try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
+        replace_file(path, text)
     except OSError as error:
         raise InputError(f"--out {path} cannot be written: {error.strerror}") from None

@@ -41,8 +41,9 @@ class Dataset:
     owner of each train record where there is one. `class_names` are the classes in the user's words, and
     `preprocessing` says how a table became features (plain JSON, see `preprocessing.Preprocessing`). `properties` are
     facts about the records beside the task, by name, for whoever studies what a model gives away about them.
-    `test_from` says whose the test records are; None: they were given beside the train records (`tested_on`). `fitted`
-    names what was taken from the train records and is published with the model, and how to declare it instead.
+    `test_from` says whose the test records are; None: they were given beside the train records (`tested_on`).
+    `counts_from` says whose the number of train records is. `fitted` names what was taken from the train records and is
+    published with the model, and how to declare it instead.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Dataset:
     preprocessing: dict[str, Any] | None = None
     test_data: str | None = None  # how the test records were chosen, in words; None: they came with the data
     test_from: Provenance | None = None
+    counts_from: Provenance = field(default_factory=Owned)
     properties: Mapping[str, Property] = field(default_factory=dict)
     fitted: Mapping[str, str] = field(default_factory=dict)
     placeholder: bool = False  # zeros in the place of train records that are not here

@@ -13,8 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
+from sottovoce.core import files
 from sottovoce.core.errors import DataError, InputError, RunError
 from sottovoce.data.files import damaged
 from sottovoce.data.partition import Partition, Records, Sizes, Virtual
@@ -201,18 +200,12 @@ def new_folder(path: Path) -> Iterator[Path]:
     """Give a folder to write into that has the name `path` when all went well, and is gone otherwise."""
     if path.exists():
         raise InputError(f"{path} exists already; choose another --out")
-    scratch: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
-        scratch.chmod(0o755)
-        yield scratch
-        scratch.rename(path)
+        with files.new_folder(path, 0o755) as scratch:
+            yield scratch
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
-    finally:
-        if scratch is not None:
-            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _opened(folder: Folder) -> Part:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -56,6 +56,5 @@ def records_elsewhere(shape: Sequence[int], classes: int, scale: float) -> Datas
 
     labels = np.arange(classes)
     nothing = Public("zeros, which stand for records")
-    return Dataset(
-        *("nodes", zeros(), labels, zeros(), labels, classes), input_scale=scale, test_from=nothing, placeholder=True
-    )
+    zeroed = Dataset("nodes", zeros(), labels, zeros(), labels, classes, input_scale=scale, placeholder=True)
+    return replace(zeroed, test_from=nothing, counts_from=nothing)

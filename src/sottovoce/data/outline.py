@@ -48,5 +48,6 @@ def outline(name: str, folder: Path | str | None = None) -> Dataset | None:
         classes=known.classes,
         input_scale=_SCALES.get(name, 1 / 255),
         test_from=Public(f"the test records of {name}"),
+        counts_from=Public(name),
         placeholder=True,
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from sottovoce.core.errors import InputError
-from sottovoce.deployment.durable import replace_file
+from sottovoce.core.files import replace_file
 from sottovoce.federation.evaluation import charged_round
 from sottovoce.privacy import Ledger, PrivacyPlan
 from sottovoce.privacy.ledger import verify

@@ -17,10 +17,10 @@ from types import TracebackType
 from typing import IO, Any, Final, Literal, Self, final
 
 from sottovoce.core.errors import InputError, RunError
+from sottovoce.core.files import replace_file
 from sottovoce.deployment.acl import from_node, mosquitto_conf, to_node
 from sottovoce.deployment.certificates import covers
 from sottovoce.deployment.children import die_with_parent
-from sottovoce.deployment.durable import replace_file
 from sottovoce.deployment.identity import node_user
 from sottovoce.deployment.register import read_register
 from sottovoce.deployment.roster import fingerprint

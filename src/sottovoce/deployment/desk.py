@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final, Self
 
 from sottovoce.core.errors import InputError, PrivacyError, RunError, SecAggError, WireError
+from sottovoce.core.files import replace_file
 from sottovoce.core.remote import read_json
 from sottovoce.core.streams import Seeds
-from sottovoce.deployment.durable import replace_file
 from sottovoce.deployment.helper_link import another_run, count_keys, greeting
 from sottovoce.deployment.helper_mark import MARK, Mark
 from sottovoce.deployment.identity import HELPER, Identity, read_signing_key

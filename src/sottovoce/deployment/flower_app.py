@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from sottovoce.core.errors import InputError
-from sottovoce.deployment.durable import new_folder, write_new
+from sottovoce.core.files import new_folder, write_new
 from sottovoce.deployment.identity import Identity
 from sottovoce.experiment.config import Experiment, to_toml
 from sottovoce.experiment.elsewhere import check_deployable

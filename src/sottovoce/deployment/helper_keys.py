@@ -14,8 +14,8 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
 
 from sottovoce.core.errors import InputError
+from sottovoce.core.files import PRIVATE, new_folder, write_new
 from sottovoce.deployment.certificates import key_pem, new_key
-from sottovoce.deployment.durable import PRIVATE, new_folder, write_new
 from sottovoce.deployment.keys import check_new, ends_in, publish, read_authority
 from sottovoce.deployment.register import HelperKeys, Register, locked, write_register
 from sottovoce.deployment.request import Request

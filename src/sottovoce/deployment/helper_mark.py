@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from sottovoce.core.errors import InputError, PrivacyError, RunError, SecAggError, WireError
+from sottovoce.core.files import PRIVATE, replace_file
 from sottovoce.core.remote import read_json
-from sottovoce.deployment.durable import PRIVATE, replace_file
 from sottovoce.secagg.ballots import CountsDifferError
 from sottovoce.secagg.primitives import SIGNATURE, sign, verify
 

@@ -24,8 +24,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from cryptography.x509.oid import NameOID
 
 from sottovoce.core.errors import InputError
+from sottovoce.core.files import read_private, replace_file
 from sottovoce.core.words import value_words
-from sottovoce.deployment.durable import read_private, replace_file
 from sottovoce.deployment.roster import Roster, check_pin, fingerprint
 from sottovoce.secagg.primitives import KEY, verifying_key
 

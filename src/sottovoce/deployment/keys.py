@@ -22,9 +22,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 
 from sottovoce.core.errors import InputError
+from sottovoce.core.files import PRIVATE, PUBLIC, new_folder, read_private, replace_file, write_new
 from sottovoce.deployment import acl
 from sottovoce.deployment.certificates import Authority, Revoked, certificate_pem, check_host, key_pem, new_key
-from sottovoce.deployment.durable import PRIVATE, PUBLIC, new_folder, read_private, replace_file, write_new
 from sottovoce.deployment.identity import node_user, read_signing_key
 from sottovoce.deployment.register import Node, Register, finish, locked, stage_node, write_register
 from sottovoce.deployment.request import Request

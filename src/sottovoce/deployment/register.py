@@ -20,10 +20,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from sottovoce.core.errors import InputError
-from sottovoce.core.files import sync_folder
+from sottovoce.core.files import replace_file, sync_folder, write_new
 from sottovoce.core.words import value_words
 from sottovoce.deployment.certificates import Revoked, certificate_pem, read_certificate
-from sottovoce.deployment.durable import replace_file, write_new
 from sottovoce.deployment.roster import Entry, fingerprint
 from sottovoce.deployment.roster_helper import Counter
 

@@ -23,9 +23,9 @@ from types import MappingProxyType
 from typing import Any, Final, final
 
 from sottovoce.core.errors import InputError, WireError
+from sottovoce.core.files import replace_file
 from sottovoce.core.remote import one_line, read_json
 from sottovoce.core.words import value_words
-from sottovoce.deployment.durable import replace_file
 from sottovoce.deployment.roster_helper import Counter
 from sottovoce.secagg.primitives import KEY, SIGNATURE, sign, verify, verifying_key
 

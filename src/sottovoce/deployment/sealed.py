@@ -26,7 +26,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from sottovoce.core.errors import InputError, RunError
-from sottovoce.deployment.durable import PRIVATE, read_private, replace_file
+from sottovoce.core.files import PRIVATE, read_private, replace_file
 from sottovoce.deployment.node import Memory, Node
 from sottovoce.privacy.plan.request import PrivacyRequest
 

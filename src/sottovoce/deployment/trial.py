@@ -23,10 +23,10 @@ from typing import Any, Final
 import numpy as np
 
 from sottovoce.core.errors import InputError, RunError
+from sottovoce.core.files import PRIVATE, replacing, write_new
 from sottovoce.deployment.broker import Broker
 from sottovoce.deployment.broker import Kind as BrokerKind
 from sottovoce.deployment.children import die_with_parent
-from sottovoce.deployment.durable import PRIVATE, write_new
 from sottovoce.deployment.helper_keys import add_helper
 from sottovoce.deployment.keys import add_nodes, init_federation, sign_roster
 from sottovoce.deployment.trial_helper import TrialHelper, trial_helper
@@ -194,8 +194,7 @@ def deal(dealt: Parts, folder: Path) -> None:
     """Write each client's records to a file that only this user may read."""
     for number in range(dealt.partition.clients):
         places, path = dealt.partition.records(number), folder / f"node{number}.npz"
-        write_new(path, b"", PRIVATE)
-        with path.open("wb") as file:
+        with replacing(path, PRIVATE) as draft, draft.open("wb") as file:
             np.savez(file, x=dealt.dataset.x_train[places], y=dealt.dataset.y_train[places].astype(np.int64))
 
 

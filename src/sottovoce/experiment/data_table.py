@@ -136,8 +136,9 @@ class DataTable(Table):
     mean_records: float | None = Field(
         None,
         ge=1,
-        description="For records that only nodes hold: the mean number of records that a client trains with, if it is "
-        'public. It is needed for [aggregation] weighting = "records" alone. Not set: every client counts the same.',
+        description="The mean number of records that a client trains with, if it is public. Between machines "
+        '[aggregation] weighting = "records" needs it. A private run on your own records estimates work and joules by '
+        "it. Not set: every client counts the same, and estimates assume a batch, or ten records.",
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from sottovoce.core.errors import InputError, PrivacyError
-from sottovoce.core.provenance import Owned, Public
+from sottovoce.core.provenance import Owned, Provenance, Public
 from sottovoce.core.validate import in_range
 from sottovoce.core.words import value_words
 from sottovoce.data import LEAVES, Dataset, Partition, Shards, Virtual
@@ -206,9 +206,10 @@ def _write_common(folder: Path, whole: Parts, digests: list[str]) -> None:
         "dataset": {
             **dataset.describe_inputs(),
             "test_data": dataset.test_data,
-            "test_from": _source(dataset),
+            "test_from": _source(dataset.tested_on()),
             "fitted": dict(dataset.fitted),
         },
+        "counts_from": _source(dataset.counts_from),
     }
     write_folder(folder / COMMON, facts, arrays)
 
@@ -234,16 +235,20 @@ def _dataset(common: Folder, facts: dict[str, Any]) -> Dataset:
         class_names=None if told["class_names"] is None else tuple(told["class_names"]),
         preprocessing=told["table"],
         test_data=told["test_data"],
-        test_from=Owned() if (source := told.get("test_from")) is None else Public(source),
+        test_from=_provenance(told.get("test_from")),
+        counts_from=_provenance(facts.get("counts_from")),
         fitted=told.get("fitted", {}),
         placeholder=True,
     )
 
 
-def _source(dataset: Dataset) -> str | None:
-    """Return the source that makes the test records public; None: they are the clients'."""
-    records = dataset.tested_on()
+def _source(records: Provenance) -> str | None:
+    """Return the source that makes records public; None: they are the clients'."""
     return records.source if isinstance(records, Public) else None
+
+
+def _provenance(source: str | None) -> Provenance:
+    return Owned() if source is None else Public(source)
 
 
 def _split(common: Folder, facts: dict[str, Any], name: str) -> Dataset:

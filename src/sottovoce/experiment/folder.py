@@ -17,7 +17,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 import tomllib
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -28,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError, RunError
-from sottovoce.core.files import sync_folder
+from sottovoce.core.files import new_folder, replace_file, replacing
 
 if TYPE_CHECKING:
     from sottovoce.experiment.config import Experiment
@@ -78,23 +77,18 @@ class RunFolder:
         """
         from sottovoce.experiment.config import to_toml
 
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.parent / f".{path.name}.{os.getpid()}"
-        shutil.rmtree(draft, ignore_errors=True)
         try:
-            draft.mkdir()
-            _write(draft / "config.toml", to_toml(experiment.tables()))
-            _write(draft / "environment.json", json.dumps(environment, indent=2) + "\n")
-            if inputs is not None:
-                _write(draft / "preprocessing.json", json.dumps(inputs, indent=2) + "\n")
-            if front:
-                _write(draft / FRONT, front)
-            lock = take_lock(draft, path)
-            draft.rename(path)  # fails if a run appeared there meanwhile
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with new_folder(path, 0o777) as draft:  # fails if a run appeared there meanwhile
+                replace_file(draft / "config.toml", to_toml(experiment.tables()))
+                replace_file(draft / "environment.json", json.dumps(environment, indent=2) + "\n")
+                if inputs is not None:
+                    replace_file(draft / "preprocessing.json", json.dumps(inputs, indent=2) + "\n")
+                if front:
+                    replace_file(draft / FRONT, front)
+                lock = take_lock(draft, path)
         except OSError as error:
-            shutil.rmtree(draft, ignore_errors=True)
             raise InputError(f"output folder {path} cannot be written: {error.strerror}") from None
-        sync_folder(path.parent)
         return cls(path, lock)
 
     @classmethod
@@ -171,7 +165,7 @@ class RunFolder:
         kept = [record for record in records if record["round"] is not None and record["round"] <= round_]
         if [record["round"] for record in kept if record["round"] > 0] != list(range(1, round_ + 1)):
             raise RunError(f"{self.path / name} lacks rounds before the checkpoint of round {round_}")
-        _write(self.path / name, "".join(json.dumps(record) + "\n" for record in kept))
+        replace_file(self.path / name, "".join(json.dumps(record) + "\n" for record in kept))
         return kept
 
     def _add_line(self, name: str, record: Record) -> None:
@@ -184,14 +178,8 @@ class RunFolder:
         """Replace the checkpoint in one step."""
         folder = self.path / "checkpoint"
         folder.mkdir(exist_ok=True)
-        draft = folder / "state.npz.new"
-        with self._full_disk():
-            with draft.open("wb") as file:
-                np.savez(file, allow_pickle=False, round=np.int64(round_), **state)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(folder / "state.npz")
-        sync_folder(folder)
+        with self._full_disk(), replacing(folder / "state.npz") as draft, draft.open("wb") as file:
+            np.savez(file, allow_pickle=False, round=np.int64(round_), **state)
 
     def restore(self) -> tuple[int, State] | None:
         """Return the checkpoint's round and state, or None if there is none yet."""
@@ -215,7 +203,6 @@ class RunFolder:
         """
         with self._full_disk():
             self._save_model("model-best.npz", tensors)
-        sync_folder(self.path)
 
     def check_best(self, round_: int) -> None:
         """Raise if the model of the best round before the checkpoint is gone: it cannot be made again."""
@@ -229,16 +216,12 @@ class RunFolder:
         """Write the model, then the summary."""
         with self._full_disk():
             self._save_model("model.npz", tensors)
-            _write(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
+            replace_file(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
 
     def _save_model(self, name: str, tensors: State) -> None:
         """Write an archive without timestamps: equal models are equal bytes."""
-        draft = self.path / f"{name}.new"
-        with draft.open("wb") as file:
+        with replacing(self.path / name) as draft, draft.open("wb") as file:
             np.savez(file, allow_pickle=False, **tensors)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self.path / name)
 
     def _full_disk(self) -> _DiskErrors:
         return _DiskErrors(self.path)
@@ -338,13 +321,3 @@ def take_lock(folder: Path, name: Path, option: str = "--out") -> IO[str]:
             f"{name} is being written by another process; wait for it, or choose another {option}"
         ) from None
     return lock
-
-
-def _write(path: Path, content: str | bytes) -> None:
-    draft = path.with_name(path.name + ".new")
-    with draft.open("wb") as file:
-        file.write(content.encode("utf-8") if isinstance(content, str) else content)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-    sync_folder(path.parent)

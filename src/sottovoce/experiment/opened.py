@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sottovoce.core.errors import InputError, RunError
-from sottovoce.core.files import sync_folder
+from sottovoce.core.files import replacing, sync_folder
 from sottovoce.experiment.folder import RunFolder
 from sottovoce.experiment.records import Record, Told
 from sottovoce.federation.costs import Costs
@@ -54,18 +54,13 @@ def write_opened(path: Path, round_: int, state: State) -> None:
     """Say on disk that a round is open, with the draws up to it; on return clients may be asked."""
     folder = path / "checkpoint"
     folder.mkdir(exist_ok=True)
-    draft = folder / "opened.npz.new"
     kept = {name: state[name] for name in _KEPT if name in state}
     try:
-        with draft.open("wb") as file:
+        with replacing(folder / "opened.npz") as draft, draft.open("wb") as file:
             np.savez(file, allow_pickle=False, round=np.int64(round_), **kept)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(folder / "opened.npz")
+        sync_folder(path)
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror}; mend it and go on with --resume") from None
-    sync_folder(folder)
-    sync_folder(path)
 
 
 def read_opened(path: Path) -> Opened | None:

@@ -7,7 +7,6 @@ found is in `checkpoint/opening.npz` before anybody trains.
 
 from __future__ import annotations
 
-import os
 import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from sottovoce.core.errors import RunError
-from sottovoce.core.files import sync_folder
+from sottovoce.core.files import replacing, sync_folder
 from sottovoce.core.vectors import Vector
 from sottovoce.experiment.opened import read_opened
 from sottovoce.experiment.protection import Protection, everyone
@@ -97,14 +96,9 @@ def keep_found(path: Path, found: Vector, total: Total) -> None:
         raise RunError(f"the message before round 1 failed: {total.reason}; {_ANEW}")
     folder = path / "checkpoint"
     folder.mkdir(exist_ok=True)
-    draft = folder / f"{_FILE}.new"
     try:
-        with draft.open("wb") as file:
+        with replacing(folder / _FILE) as draft, draft.open("wb") as file:
             np.savez(file, allow_pickle=False, found=found)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(folder / _FILE)
+        sync_folder(path)
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror}; {_ANEW}") from None
-    sync_folder(folder)
-    sync_folder(path)

@@ -34,6 +34,7 @@ from sottovoce.data import (
 )
 from sottovoce.data.divided import Away
 from sottovoce.data.elsewhere import Elsewhere
+from sottovoce.data.partition import PAPER_SIZE
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.defence import check_defended_cohort
 from sottovoce.experiment.fronts import make_network, threads
@@ -107,9 +108,34 @@ class Parts:
         table = self.experiment.switches
         return None if table is None or not table.new_records else Growth(table.new_records, table.cumulative)
 
+    @property
+    def counts(self) -> Provenance:
+        """Say whose the numbers of records are: declared, those of a known data set, or the clients'."""
+        table = self.experiment.data
+        dealt = table.records_per_client is not None and table.partition in ("iid", "virtual")
+        if dealt or isinstance(self.partition, Elsewhere):
+            return Public("[data]")
+        return self.dataset.counts_from
+
+    @property
+    def public_size(self) -> float:
+        """Return the mean number of records of a client as far as it may be told.
+
+        Where the numbers of a private run are the clients', it is [data] mean_records; if that is not declared, a batch
+        or ten records.
+        """
+        if self.boundary.passes(self.counts):
+            return self.partition.mean_size
+        return self.experiment.data.mean_records or self.training().batch_size or PAPER_SIZE
+
     @cached_property
     def mean_size(self) -> float:
-        """Return the mean number of records that a client trains with: after balancing, without those it keeps out."""
+        """Return the mean number of records that a client trains with: after balancing, without those it keeps out.
+
+        Guarantee: in a private run it does not depend on the clients' records, as bytes, joules and S follow from it.
+        """
+        if not self.boundary.passes(self.counts):
+            return self.public_size
         table, owners, labels = self.experiment.client, self.partition, self.dataset.y_train
         if isinstance(owners, Elsewhere):  # nobody knows more than the public mean
             return owners.mean_size

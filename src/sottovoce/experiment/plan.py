@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sottovoce.data import Sizes
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.costs import enrolment_cost, privacy_cost, secure_cost, vote_cost, warm_cost
 from sottovoce.experiment.dropout_costs import dropout_cost, leaving_chance
@@ -76,7 +77,7 @@ def _told(experiment: Experiment, known: _Known) -> dict[str, Any]:
         "clients": parts.cohort.clients,
         "expected_cohort": parts.cohort.expected,
         "rounds": rounds,
-        "records_per_client": parts.partition.sizes._asdict(),
+        "records_per_client": _records(parts),
         "bytes_up_per_client_round": costs.client.up,
         "bytes_down_per_client_round": costs.client.down,
         "bytes_setup_per_client": len(ready.setup),
@@ -111,11 +112,24 @@ def _told(experiment: Experiment, known: _Known) -> dict[str, Any]:
         "memory_mb": load.memory_mb,
         "devices": [cost.describe() for cost in devices],
         **judged.told,
-        "estimated": estimated,
+        "estimated": [*estimated, *_assumed(parts)],
         "limits": limits_of(ready, load, judged),
         "seconds_per_round": seconds,
         "seconds_total": seconds and seconds * rounds,
     }
+
+
+def _records(parts: Parts) -> dict[str, Any]:
+    """Return the smallest, median and largest number of records of a client; null where only clients know them."""
+    if parts.boundary.passes(parts.counts):
+        return {**parts.partition.sizes._asdict(), "reason": None}
+    return {**dict.fromkeys(Sizes._fields), "reason": "how many records each client has is private; not published"}
+
+
+def _assumed(parts: Parts) -> list[str]:
+    """Name what follows from a number of records that nobody declared."""
+    known = parts.boundary.passes(parts.counts) or parts.experiment.data.mean_records is not None
+    return [] if known else ["gflop_per_client_round"]
 
 
 class _Known(NamedTuple):

@@ -18,6 +18,7 @@ from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.deployed import Deployed
 from sottovoce.experiment.engine_table import NETWORKS
 from sottovoce.experiment.environment import describe_environment
+from sottovoce.experiment.fingerprint import check_fingerprint, keep_fingerprint
 from sottovoce.experiment.folder import RunFolder
 from sottovoce.experiment.fronts import front_numbers
 from sottovoce.experiment.given import NOTHING, Callbacks, Given
@@ -103,6 +104,7 @@ def run(
                 return folder.finished
             check_kind(path, deployed=False)
             parts = gather(experiment, given, folder.front)
+            check_fingerprint(folder.path, parts)
             protection = protect(parts)
             with start_engine(parts) as (engine, evaluator):
                 return play(parts, make_ready(protection, evaluator), engine, evaluator, folder, observe, told)
@@ -116,6 +118,7 @@ def run(
         environment, inputs = describe_environment(parts, given), parts.dataset.describe_inputs()
         front = front_numbers(experiment, parts.network)
         with RunFolder.create(path, experiment, environment, inputs, front) as folder:
+            keep_fingerprint(folder.path, parts)
             return play(parts, ready, engine, evaluator, folder, observe, told)
 
 

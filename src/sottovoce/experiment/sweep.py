@@ -23,6 +23,7 @@ from threading import Lock
 from typing import Any
 
 from sottovoce.core.errors import ConfigError, InputError
+from sottovoce.core.files import replace_file
 from sottovoce.experiment.ballot_rules import BALLOTS
 from sottovoce.experiment.config import Experiment, parse
 from sottovoce.experiment.folder import Record
@@ -90,9 +91,7 @@ def sweep(
     else:
         with keeping_features():
             summaries = [play(point) for point in points]
-    draft = folder / "sweep.json.new"
-    draft.write_text(json.dumps(summaries, indent=2) + "\n", encoding="utf-8")
-    draft.replace(folder / "sweep.json")
+    replace_file(folder / "sweep.json", json.dumps(summaries, indent=2) + "\n")
     return summaries
 
 

@@ -178,9 +178,9 @@ def _gflop(parts: Parts) -> Gflop:
 def _public_gflop(parts: Parts) -> Gflop:
     """Return the work of a client with a full batch; how many records each client has is not told by a private run.
 
-    Where a batch is all that a client has, their mean number is taken, without a look at anybody's labels.
+    Where a batch is all that a client has, their mean number is taken as far as it is public.
     """
-    work = _record_gflop(parts) * (parts.training().batch_size or parts.partition.mean_size)
+    work = _record_gflop(parts) * (parts.training().batch_size or parts.public_size)
     return lambda clients: np.full(len(clients), work)
 
 

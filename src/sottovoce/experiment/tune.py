@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sottovoce.core.errors import InputError, RunError
+from sottovoce.core.files import replace_file
 from sottovoce.data import closed, origin
 from sottovoce.experiment.axes import Axis, read_axes, with_settings
 from sottovoce.experiment.cells import Cells, Step, Tables, digest
@@ -77,8 +78,8 @@ def tune(
             if best is None:
                 raise cells.problem or RunError("no setting could be run")
             document = _document(experiment, cells, trials, best) | {"protocol": protocol}
-            _write(path / "tune.csv", _csv(document))
-            _write(path / "tune.json", json.dumps(document, indent=2) + "\n")
+            replace_file(path / "tune.csv", _csv(document))
+            replace_file(path / "tune.json", json.dumps(document, indent=2) + "\n")
     return Tuned(_chosen(experiment, cells, best), document)
 
 
@@ -219,11 +220,5 @@ def _opened(folder: Path, protocol: dict[str, str]) -> Iterator[None]:
         elif any(entry.name != ".lock" for entry in folder.iterdir()):
             raise InputError(f"folder {folder} is not empty and holds no search; choose another with --runs")
         else:
-            _write(folder / "tune.json", json.dumps({"protocol": protocol}, indent=2) + "\n")
+            replace_file(folder / "tune.json", json.dumps({"protocol": protocol}, indent=2) + "\n")
         yield
-
-
-def _write(path: Path, text: str) -> None:
-    draft = path.with_name(path.name + ".new")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)

@@ -20,6 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from sottovoce.core.errors import InputError
+from sottovoce.core.files import replacing
 from sottovoce.core.vectors import Vector
 from sottovoce.models.base import Model
 from sottovoce.models.fronts import Front
@@ -42,12 +43,11 @@ def export(network: Model, params: Vector, form: str, path: Path, facts: Mapping
     front: Front | None = None
     if not isinstance(network, Network):
         front, network = _behind(network, form)
-    draft = path.with_name(f".{path.name}.new{SUFFIX[form]}")
     whole = {**architecture(network), "inputs": dict(facts)}
     if front is not None:
         whole["front"] = {"name": front.name, "input_shape": list(front.input_shape), "input_scale": front.input_scale}
     told = json.dumps(whole)
-    try:
+    with replacing(path, suffix=SUFFIX[form]) as draft:
         if form == "npz":
             with draft.open("wb") as file:
                 arrays: dict[str, Any] = dict(network.layout.views(params))
@@ -57,9 +57,6 @@ def export(network: Model, params: Vector, form: str, path: Path, facts: Mapping
             _torch(network, params, draft, told, str(facts.get("input_type", "float32")))
         else:
             _onnx(network, params, draft, told, str(facts.get("input_type", "float32")))
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _behind(model: Model, form: str) -> tuple[Front, Network]:

@@ -8,14 +8,13 @@ number of the round is on disk before its masked vector may leave. It is a numbe
 from __future__ import annotations
 
 import fcntl
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import final
 
 from sottovoce.core.errors import SecAggError
-from sottovoce.core.files import sync_folder
+from sottovoce.core.files import replace_file
 
 __all__ = ["RoundMark"]
 
@@ -60,13 +59,7 @@ class RoundMark:
             return
         with _locked(self._path.with_name(self._path.name + ".lock")):
             self.check(round_)
-            fresh = self._path.with_name(self._path.name + ".new")
-            with fresh.open("w", encoding="ascii") as file:
-                file.write(f"{round_}\n")
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(self._path)
-            sync_folder(self._path.parent)
+            replace_file(self._path, f"{round_}\n")
 
 
 @contextmanager

@@ -117,7 +117,7 @@ class Play:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("request_", ["roll", "confirm", "transfer", "check", "open"])
+@pytest.mark.parametrize("request_", ["roll", "confirm", "transfer", "check", "words", "compare", "prove", "open"])
 def test_a_helper_killed_at_any_step_leaves_the_truth_and_the_next_round_works(
     request_: str, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

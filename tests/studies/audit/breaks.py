@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -11,9 +12,12 @@ import pytest
 
 import sottovoce.experiment.given as given
 import sottovoce.experiment.run as running
+import sottovoce.federation.evaluation as evaluation
+import sottovoce.federation.round as rounds
 import sottovoce.privacy.plan.cohort as cohorts
 from sottovoce.core.streams import Purpose, Seeds, Streams
 from sottovoce.federation.aggregate import Direct
+from sottovoce.federation.client import Client
 from sottovoce.federation.coding import Opened, Private, Terms
 from sottovoce.federation.round import Server
 from sottovoce.privacy import Randomness
@@ -317,3 +321,71 @@ def grid_carries_the_sum(patch: Patch) -> None:
         return Opened(values * np.float32(1 + 1e-4 * terms.cohort), clip_norm)
 
     patch.setattr(Private, "open", opened)
+
+
+def noise_from_a_short_seed(patch: Patch) -> None:
+    real = Randomness.simulated
+    patch.setattr(Randomness, "simulated", lambda key: real(key[:2] + bytes(len(key) - 2)))
+
+
+def clip_norm_by_the_number_of_records(patch: Patch) -> None:
+    """Let who has more records move the sum further, by words that are a multiple of those of one client."""
+    real = Client.send
+
+    def send(self: Client, phase: str, payload: bytes, records: int, *rest: Any) -> Any:
+        scale[0] = 1 + records // 10
+        return real(self, phase, payload, records, *rest)
+
+    scale, centres_of = [1], path._centres
+
+    def centres(message: Any, length: float, clip_norm: float, radius: float, precision: int, out: Any) -> None:
+        centres_of(message, length, clip_norm, radius, precision, out)
+        out *= scale[0]
+
+    patch.setattr(Client, "send", send)
+    patch.setattr(path, "_centres", centres)
+
+
+def count_without_noise(patch: Patch) -> None:
+    real = path.draw
+
+    def draw(made: Any, centres: Any, bits: Any, *, modulus_bits: int = 32) -> Any:
+        words = real(made, centres, bits, modulus_bits=modulus_bits)
+        words[-1] = int(np.rint(centres[-1] / made.rows)) & ((1 << modulus_bits) - 1)
+        return words
+
+    patch.setattr(path, "draw", draw)
+
+
+def votes_without_noise(patch: Patch) -> None:
+    _silent_at(patch, 650)
+
+
+def measurements_without_noise(patch: Patch) -> None:
+    _silent_at(patch, 3)
+
+
+def _silent_at(patch: Patch, length: int) -> None:
+    """Send zeros without noise where messages have a length that only rounds beside training have."""
+    real = PrivacyPlan.protect
+
+    def protect(self: PrivacyPlan, message: Any, **keys: Any) -> Any:
+        made = real(self, message, **keys)
+        return made * np.uint32(0) if message.size == length else made
+
+    patch.setattr(PrivacyPlan, "protect", protect)
+
+
+def measurements_never_charged(patch: Patch) -> None:
+    patch.setattr(evaluation._Beside, "charge", lambda self, round_: None)
+
+
+def draws_forgotten(patch: Patch) -> None:
+    """Keep nothing of a draw, so that no client ever reaches its cap."""
+    real = rounds.server_round
+
+    def forgetful(server: Server, state: Any, round_: int) -> Any:
+        result = yield from real(server, state, round_)
+        return replace(result, state={**result.state, "draws": state["draws"]})
+
+    patch.setattr(running, "server_round", forgetful)

@@ -196,6 +196,17 @@ def half_the_variance_of_the_helper(patch: Patch) -> None:
     patch.setattr(Ballots, "helper_noise", lambda self, round_: np.rint(real(self, round_) / 2**0.5).astype(np.int64))
 
 
+def one_coordinate_without_noise_of_the_helper(patch: Patch) -> None:
+    real = Ballots.helper_noise
+
+    def still(self: Ballots, round_: int) -> Any:
+        noise = real(self, round_)
+        noise[5] = 0
+        return noise
+
+    patch.setattr(Ballots, "helper_noise", still)
+
+
 def uniform_noise_of_the_leader(patch: Patch) -> None:
     def noise(self: Ballots, round_: int) -> Any:
         wide = (3 * planned_variance(self.plan.noise_multiplier, self.length)) ** 0.5
@@ -245,6 +256,7 @@ BROKEN: list[tuple[Callable[[Patch], None], str]] = [
     (half_the_variance, "released sum variance"),
     (a_tenth_less_noise, "leader's noise variance"),
     (half_the_variance_of_the_helper, "helper's noise variance"),
+    (one_coordinate_without_noise_of_the_helper, "helper's noise in each coordinate"),
     (uniform_noise_of_the_leader, "leader's noise shape"),
     (clients_counted_twice, "one vote, signs, leader"),
     (helper_never_charged, "charged before opened, helper"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sottovoce.core.errors import InputError, RunError
-from sottovoce.experiment.folder import read_rounds
+from sottovoce.experiment.folder import read_operator, read_rounds
 from sottovoce.experiment.parts import gather
 from sottovoce.experiment.protection import protect
 from sottovoce.experiment.run import run
@@ -102,6 +102,45 @@ def test_cohort_sizes_in_public_records_are_found(folder: Path, plan: PrivacyPla
     edit_rounds(folder, cohort=6)
 
     assert accused(folder, plan) == ["secrets of cohorts"]
+
+
+def test_a_cohort_size_is_found_under_any_name_and_in_any_measure(tmp_path: Path) -> None:
+    folder, longer = tmp_path / "run", federation(engine={"workers": 1}, experiment={"rounds": 10})
+    run(longer, folder)
+    solved = protect(gather(longer)).plan
+    assert solved is not None
+    assert accused(folder, solved) == []
+
+    sizes = [record["cohort"] for record in read_operator(folder)]
+    records = [{**record, "loss": 3.5 - size / 7} for record, size in zip(read_rounds(folder), sizes, strict=True)]
+    (folder / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert accused(folder, solved) == ["secrets of cohorts"]
+
+
+def test_a_secret_deep_in_the_summary_is_found(folder: Path, plan: PrivacyPlan) -> None:
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["privacy"]["rounds"] = [{"senders": 4}]
+    (folder / "summary.json").write_text(json.dumps(summary))
+
+    assert accused(folder, plan) == ["secrets of cohorts"]
+
+
+def test_a_run_with_measurements_passes_and_one_that_did_not_charge_them_does_not(tmp_path: Path) -> None:
+    measured = federation(
+        engine={"workers": 1},
+        experiment={"evaluation": "federated"},
+        client={"held_out": 0.2},
+        privacy={"evaluation_noise_multiplier": 3.0},
+    )
+    run(measured, tmp_path / "run")
+    solved = protect(gather(measured)).plan
+    assert solved is not None
+    assert accused(tmp_path / "run", solved) == []
+
+    lines = (tmp_path / "run" / "ledger.jsonl").read_text().splitlines(keepends=True)
+    assert json.loads(lines[-1])["round"] < 0, "the last charge is that of the last measurement"
+    (tmp_path / "run" / "ledger.jsonl").write_text("".join(lines[:-1]))
+    assert accused(tmp_path / "run", solved) == ["rounds charged"]
 
 
 def test_an_epsilon_that_promises_too_much_is_found(folder: Path, plan: PrivacyPlan) -> None:

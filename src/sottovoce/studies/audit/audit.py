@@ -102,7 +102,7 @@ def _releases(house: House, ready: Ready, options: Options, base: int) -> list[F
     rounds = 2 if options.secure else int(np.clip(_affordable(house, 2.0), 4, 200))
     size = house.plan.shares.cap
     found = released_noise(house, "cohort", rounds=rounds, seed=base)
-    found += each_share(house, "client's", messages=size * _affordable(house, 3.0), seed=base)
+    found += each_share(house, "training", messages=size * _affordable(house, 3.0), seed=base)
     if options.secure:  # a session of a vote has one round
         return found
     vote = ready.protection.vote_plan

@@ -35,12 +35,14 @@ from sottovoce.federation.engine import Engine, Evaluator, Reply, Request
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.schemes import State
 from sottovoce.studies.audit.options import Options, protected
+from sottovoce.studies.audit.records import check_folder
 from sottovoce.threats.audit.finding import Finding, checked
 
 __all__ = ["PUBLISHED", "played_worlds", "published"]
 
 PUBLISHED = ("config.toml", "preprocessing.json", "rounds.jsonl", "summary.json", "model.npz", "model-best.npz")
 _ROUNDS = 3
+_PLAN = "plan"
 
 Evidence = dict[str, Any]  # what was published, by name
 
@@ -133,11 +135,12 @@ class _OtherCohorts(Seeds):
 def published(experiment: Experiment, plan: PrivacyPlan, options: Options, base: int) -> list[Finding]:
     """Compare what is published in worlds that differ in secrets alone."""
     with TemporaryDirectory() as folder:
-        first, *others = played_worlds(experiment, plan, options, base, Path(folder))
-        return [
+        (_, first), *others = played_worlds(experiment, plan, options, base, Path(folder))
+        checks = check_folder(Path(folder) / "first", first.pop(_PLAN))
+        return [replace(check, name=f"short run, {check.name}") for check in checks] + [
             checked(
                 f"published, {name}",
-                not (different := _differences(first[1], evidence)),
+                not (different := _differences(first, evidence)),
                 f"what is published tells {name}, beyond the released sums: {', '.join(different)}",
             )
             for name, evidence in others
@@ -159,7 +162,7 @@ def played_worlds(
         with RunFolder.create(path, own.experiment, {}, own.dataset.describe_inputs()) as run:
             play(own, ready, overheard, evaluator, run, lambda record: None, Callbacks([heard], private=True))
         files = {file: _content(path / file) for file in PUBLISHED}
-        return files | heard.evidence | overheard.evidence
+        return files | heard.evidence | overheard.evidence | {_PLAN: ready.plan}
 
     found: list[tuple[str, Evidence]] = []
     with options.start(parts, None) as (engine, evaluator):

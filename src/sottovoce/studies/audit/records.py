@@ -16,7 +16,7 @@ import numpy as np
 
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.experiment.config import Experiment, load
-from sottovoce.experiment.folder import read_rounds, read_summary
+from sottovoce.experiment.folder import read_operator, read_rounds, read_summary
 from sottovoce.experiment.records import OPERATOR_ONLY
 from sottovoce.federation.ballots.account import HELPER_LEDGER
 from sottovoce.federation.round import draws_commitment
@@ -31,6 +31,7 @@ from sottovoce.threats.audit.finding import Finding, checked
 __all__ = ["check_folder", "read_experiment"]
 
 _LEDGER = Names("ledger chain", "ledger plan", "rounds charged", "charges within the budget", "the ledger")
+_FEWEST = 8  # rounds that show a line
 _ROUNDED = 1e-3  # of an epsilon: another version of the accountant may differ by as much
 
 
@@ -60,20 +61,59 @@ def check_folder(run: Path, plan: PrivacyPlan) -> list[Finding]:
     if opened.get("deployment"):
         plan = _between_machines(plan)
     told = {int(record["round"]) for record in rounds if "aborted" not in record}
-    told |= {VOTE} if plan.request.spent and told else set()
-    leaked = sorted({key for record in rounds for key in OPERATOR_ONLY if key in record})
+    experiment = load(run / "config.toml")
+    if told and _opens(experiment):
+        told |= {VOTE}
+    if experiment.experiment.evaluation == "federated":  # a measurement is charged under its number below 0
+        told |= {-int(record["round"]) for record in rounds if record.get("accuracy") is not None}
+    leaked = sorted(_secret_keys([rounds, summary])) + _followers(rounds, read_operator(run))
     found = [
         *check_account(_LEDGER, chain, opened, plan, told),
         checked(
             "secrets of cohorts",
             not leaked,
-            f"rounds.jsonl may be published and tells {', '.join(leaked)}, from which cohorts can be computed",
+            f"rounds.jsonl and summary.json may be published and tell {', '.join(leaked)}, from which cohorts can be "
+            "computed",
         ),
         _epsilons(rounds, summary, plan, chain.charged),
     ]
     if plan.shares.by_aggregators and not opened.get("deployment"):  # elsewhere the helper keeps its own
         found += check_helper(run, plan, told, _entries(run / HELPER_LEDGER))
     return [*found, *_draws(run, plan, entries)]
+
+
+def _opens(experiment: Experiment) -> bool:
+    """Tell whether there is a private round before round 1: a vote or a warm start."""
+    table = experiment.privacy
+    return table is not None and (table.vote_noise_multiplier, table.warm_noise_multiplier) != (None, None)
+
+
+def _secret_keys(document: Any) -> set[str]:
+    """Return the operator's keys in a document, however deep, that hold something."""
+    if isinstance(document, list):
+        return {key for part in document for key in _secret_keys(part)}
+    if not isinstance(document, dict):
+        return set()
+    own = {key for key, value in document.items() if key in OPERATOR_ONLY and value is not None}
+    return own.union(*map(_secret_keys, document.values()))
+
+
+def _followers(rounds: list[dict[str, Any]], operator: list[dict[str, Any]]) -> list[str]:
+    """Return keys of the rounds that are a linear function of a secret of the operator, whatever they are called."""
+    secrets = {int(record["round"]): record for record in operator if record["round"]}
+    both = [(record, secrets[record["round"]]) for record in rounds if record["round"] in secrets]
+    found = []
+    for key in sorted({key for record, _ in both for key in record} - {"round"}):
+        for secret in ("cohort", "senders", "bytes_up", "bytes_down"):
+            pairs = [(own.get(secret), record.get(key)) for record, own in both]
+            known = np.array([pair for pair in pairs if all(type(each) in (int, float) for each in pair)], float)
+            if len(known) < _FEWEST or len(set(known[:, 0])) < 3 or np.ptp(known[:, 1]) == 0:
+                continue  # a few sizes lie on a line with anything
+            line = np.polynomial.Polynomial.fit(known[:, 0], known[:, 1], 1)
+            if np.max(np.abs(line(known[:, 0]) - known[:, 1])) < 1e-9 * np.ptp(known[:, 1]):
+                found.append(f"{key} (which follows from {secret})")
+                break
+    return found
 
 
 def _between_machines(plan: PrivacyPlan) -> PrivacyPlan:

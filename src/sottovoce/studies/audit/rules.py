@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from hashlib import sha256
 
 import numpy as np
 
@@ -21,7 +23,7 @@ __all__ = ["each_share", "released_noise", "sampler", "survivors"]
 
 _VALUES = 30_000  # noise values of a cohort size, if the rounds for them are not too many
 _DRAWN = 20_000_000  # coins of an audit of the sampler
-_SHARES = 128  # of noise in each coordinate: they show half the noise in one of a million
+_SHARES = 1000  # messages: they show a tenth more or less noise in a coordinate, and two equal ones if a seed is short
 _UNSEEN = 24  # rounds without clients: the server's own noise in each coordinate
 
 
@@ -40,7 +42,7 @@ def each_share(house: House, name: str, *, messages: int, seed: int, silent: boo
     places = CellNoise(plan.word_length, discrete=units.discrete)  # the count of adaptive clipping is the last one
     centre = np.zeros(plan.word_length) if silent else units.still()
     rounds = -(-max(house.clients, _SHARES) // size)
-    exact = True
+    exact, seen, equal = True, set[bytes](), 0
     spread = max(1, rounds * size // max(size, messages))  # of every so many cohorts one is played
     for round_ in range(1, rounds + 1, spread):
         cohort = sorted((round_ * size + index) % house.clients for index in range(size))
@@ -49,12 +51,32 @@ def each_share(house: House, name: str, *, messages: int, seed: int, silent: boo
         exact &= _as_sent(units, sight)
         for client, words in sight.shares.items():
             noise = units.signed(words) - centre
+            equal += (print_ := sha256(noise.tobytes()).digest()) in seen
+            seen.add(print_)
             clients.add_to(client, noise, share)
             places.add(noise, share)
     found = [checked(f"{name} sum as it was sent", exact, "a released sum is not the sum of the messages that came")]
+    found.append(_twins(units, name, equal, len(seen), share))
     found += clients.findings(f"{name} share of each client", "the noise of a message", "client")
     found += places.findings(f"{name} share in each coordinate", "the noise of a message", "coordinate")
     return found + ([] if units.form == "signs" else _each_shift(house, name, messages, seed + 1))
+
+
+def _twins(units: Units, name: str, equal: int, count: int, share: float) -> Finding:
+    """Test that no two messages carry the same noise, as some do if seeds are short: 16 bits repeat among 1000.
+
+    Two draws of a Gaussian on the integers are equal with probability 1 / (2 sigma sqrt(pi)), hardly more or less.
+    """
+    chance = 0.0
+    if units.discrete:
+        each = -math.log(2 * math.sqrt(math.pi * share)) * units.plan.word_length
+        chance = min(1.0, count * count / 2 * math.exp(max(-700.0, min(0.0, each))))
+    return Finding(
+        f"{name} repeated noise of any two",
+        float(equal),
+        max(chance, 1e-300) if equal else 1.0,
+        f"{equal} of {count + equal} messages carry the noise of another one",
+    )
 
 
 def _as_sent(units: Units, sight: Sight) -> bool:

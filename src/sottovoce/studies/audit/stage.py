@@ -32,9 +32,7 @@ from sottovoce.privacy import PrivacyPlan
 from sottovoce.schemes.base import Message, Scheme, State
 from sottovoce.studies.audit.canaries import Canaries
 
-__all__ = ["NOBODY", "House", "Sight", "Stage", "Still", "Watched", "furnish"]
-
-NOBODY = Shard(np.zeros((0, 1), np.float32), np.zeros(0, np.int64))
+__all__ = ["House", "Sight", "Stage", "Still", "Watched", "furnish", "records_of_nothing"]
 
 
 @dataclass(frozen=True)
@@ -218,8 +216,8 @@ class House:
         """Return fresh clients, with secrets from these seeds."""
         knowledge = replace(self.knowledge, coding=Private(self.plan, seeds), keys=Registry(seeds, self.clients))
         still = Still(1.0 if self.plan.request.form == "signs" else 0.0)
-        malice = None if canaries is None else Malice(canaries, lambda client: NOBODY, lambda: still)
-        return Host(knowledge, still, lambda client: NOBODY, seeds, {}, malice)
+        malice = None if canaries is None else Malice(canaries, records_of_nothing, lambda: still)
+        return Host(knowledge, still, records_of_nothing, seeds, {}, malice)
 
     def down(self, round_: int) -> bytes:
         """Return the downlink of w_0; the model plays no part in a game."""
@@ -244,6 +242,12 @@ def furnish(ready: Ready, plan: PrivacyPlan) -> House:
     )
     state = ready.server.init(parts.start)
     return House(ready.scheme, plan, knowledge, ready.server.aggregator, state, parts.cohort.clients)
+
+
+def records_of_nothing(client: int) -> Shard:
+    """Return records of nothing, of another number for each client: no message may depend on how many there are."""
+    count = 1 + client % 50
+    return Shard(np.zeros((count, 1), np.float32), np.zeros(count, np.int64))
 
 
 def _watching(aggregator: Aggregator, coding: Coding, seeds: Seeds) -> Aggregator:

@@ -13,6 +13,7 @@ from statistics import mean, stdev
 from typing import Any, Final
 
 from sottovoce.core.errors import InputError
+from sottovoce.core.files import replace_file
 from sottovoce.core.validate import in_range, nearest, one_of
 from sottovoce.experiment.folder import Record, take_lock
 from sottovoce.studies.mechanisms.settings import NOISELESS, Cell, Settings
@@ -118,9 +119,7 @@ def _known(out: Path, data: str, seed: int) -> dict[Key, Facts]:
 
 
 def _write(file: Path, rows: Iterable[Facts]) -> None:
-    draft = file.with_name(f".{file.name}.new")
-    draft.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    draft.replace(file)
+    replace_file(file, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def _file(out: Path, data: str, seed: int) -> Path:

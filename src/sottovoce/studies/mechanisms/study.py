@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from sottovoce.core.errors import InputError
+from sottovoce.core.files import replace_file
 from sottovoce.experiment.config import to_toml
 from sottovoce.experiment.folder import take_lock
 from sottovoce.studies.mechanisms.play import Iteration, Player, make_player, play
@@ -72,7 +73,7 @@ def _run(settings: Settings, out: Path, tell: Tell) -> list[Facts]:
     order = {_key_of(cell): place for place, cell in enumerate(settings.cells())}
     found.sort(key=lambda facts: order[_key(facts)])
     summary = {"mode": settings.mode, "data": settings.data, "cells": found}
-    _write(out / "summary.json", json.dumps(summary, indent=2) + "\n")
+    replace_file(out / "summary.json", json.dumps(summary, indent=2) + "\n")
     return found
 
 
@@ -128,7 +129,7 @@ def _kept(out: Path) -> list[Facts]:
     """Return the cells that a folder holds, and cut off a line that was not finished."""
     text = (out / "cells.jsonl").read_text(encoding="utf-8") if (out / "cells.jsonl").exists() else ""
     whole = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
-    _write(out / "cells.jsonl", "".join(whole))
+    replace_file(out / "cells.jsonl", "".join(whole))
     return [json.loads(line) for line in whole]
 
 
@@ -154,16 +155,10 @@ def _open(settings: Settings, out: Path, *, resume: bool) -> None:
     }
     try:
         out.mkdir(parents=True, exist_ok=True)
-        _write(out / "environment.json", json.dumps(environment, indent=2) + "\n")
-        _write(out / "config.toml", to_toml(tables))
+        replace_file(out / "environment.json", json.dumps(environment, indent=2) + "\n")
+        replace_file(out / "config.toml", to_toml(tables))
     except OSError as error:
         raise InputError(f"output folder {out} cannot be written: {error.strerror}; choose another --out") from None
-
-
-def _write(path: Path, text: str) -> None:
-    draft = path.with_name(f".{path.name}.new")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)
 
 
 def _key(facts: Facts) -> tuple[Any, ...]:

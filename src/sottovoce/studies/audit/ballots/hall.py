@@ -28,7 +28,7 @@ from sottovoce.privacy.ledger import verify
 from sottovoce.schemes.packed_signs import Signs
 from sottovoce.studies.audit.ballots.booth import Booth, HeardCount
 from sottovoce.studies.audit.ballots.watched import Casting, Mixed, Opening, Voters
-from sottovoce.studies.audit.stage import NOBODY, House, Stage, Still
+from sottovoce.studies.audit.stage import House, Stage, Still, records_of_nothing
 
 __all__ = ["CountSight", "Hall", "Session", "sum_of"]
 
@@ -192,6 +192,6 @@ class Session:
         house, plan = self.hall.house, self.hall.plan
         keys = Registry(self.owners.clients, house.clients)
         still = Still(1.0 if plan.request.form == "signs" else 0.0)
-        malice = None if voters is None else Malice(voters, lambda client: NOBODY, lambda: still)
+        malice = None if voters is None else Malice(voters, records_of_nothing, lambda: still)
         knowledge = replace(house.knowledge, coding=casting, keys=keys)
-        return Host(knowledge, still, lambda client: NOBODY, self.owners, {}, malice)
+        return Host(knowledge, still, records_of_nothing, self.owners, {}, malice)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.studies.audit.server_games import claim, exact_bound
+from sottovoce.threats.audit.cells import CellNoise
 from sottovoce.threats.audit.finding import Finding
 from sottovoce.threats.audit.gaussian import Spread, epsilon_of_mu, mu_of_shift
 from sottovoce.threats.audit.noise import shift
@@ -50,8 +51,12 @@ class View:
     kinds: dict[str, list[float]] = field(default_factory=dict)  # of those that were counted, by the kind of ballot
     games_present: list[float] = field(default_factory=list)  # one score a game, in standard deviations
     games_absent: list[float] = field(default_factory=list)
+    _places: CellNoise = field(init=False)  # the same noise, coordinate by coordinate
     _products: Values = field(default_factory=lambda: np.zeros(3))  # of the ballots that scores are measured along
     _lengths: dict[str, float] = field(default_factory=dict)  # of the summed ballots of each kind, squared
+
+    def __post_init__(self) -> None:
+        self._places = CellNoise(self.length, discrete=True)
 
     @property
     def games(self) -> int:
@@ -78,6 +83,7 @@ class View:
         far one ballot moves the sum, and nothing about how well it is hidden.
         """
         self.noise.add(unknown)
+        self._places.add(unknown, self.noise.planned)
         exact = np.asarray(ballots, np.float64)
         scores = exact @ unknown / math.sqrt(self.length) + there * math.sqrt(self.length)
         left = unknown - drawn
@@ -131,9 +137,9 @@ class View:
 
     def findings(self) -> list[Finding]:
         """Test the noise that hides clients from this aggregator, and what a client can add."""
-        found = self.noise.findings(
-            f"{self.other}'s noise", f"the noise of the {self.other}, which hides clients from the {self.name},"
-        )
+        what = f"the noise of the {self.other}, which hides clients from the {self.name},"
+        found = self.noise.findings(f"{self.other}'s noise", what)
+        found += self._places.findings(f"{self.other}'s noise in each coordinate", what, "coordinate")
         most = math.sqrt(self.length)
         for kind, scores in self.kinds.items():
             what = f"the ballot of a client ({kind}), as the {self.name} sees it,"

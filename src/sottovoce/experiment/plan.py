@@ -112,7 +112,7 @@ def _told(experiment: Experiment, known: _Known) -> dict[str, Any]:
         "memory_mb": load.memory_mb,
         "devices": [cost.describe() for cost in devices],
         **judged.told,
-        "estimated": [*estimated, *_assumed(parts)],
+        "estimated": estimated,
         "limits": limits_of(ready, load, judged),
         "seconds_per_round": seconds,
         "seconds_total": seconds and seconds * rounds,
@@ -123,13 +123,10 @@ def _records(parts: Parts) -> dict[str, Any]:
     """Return the smallest, median and largest number of records of a client; null where only clients know them."""
     if parts.boundary.passes(parts.counts):
         return {**parts.partition.sizes._asdict(), "reason": None}
-    return {**dict.fromkeys(Sizes._fields), "reason": "how many records each client has is private; not published"}
-
-
-def _assumed(parts: Parts) -> list[str]:
-    """Name what follows from a number of records that nobody declared."""
-    known = parts.boundary.passes(parts.counts) or parts.experiment.data.mean_records is not None
-    return [] if known else ["gflop_per_client_round"]
+    reason = (
+        f"how many records clients have is private; work is estimated for {parts.public_size:g} ([data] mean_records)"
+    )
+    return {**dict.fromkeys(Sizes._fields), "reason": reason}
 
 
 class _Known(NamedTuple):

@@ -45,11 +45,12 @@ class Boundary:
         """Raise unless a measurement on these records may leave; before a run, so that nothing is half done."""
         if not self.passes_test(records):
             raise PrivacyError(
-                f"{what} are the clients' own ({_owner(records)}), and what is measured on them tells of clients what "
+                f"{what} are the clients' own{_why(records)}, and what is measured on them tells of clients what "
                 "epsilon does not cover; name a file of others' records in [data] test, let clients measure "
                 '([experiment] evaluation = "federated"), measure nothing ("none"), or set [privacy] unsafe_test = true'
             )
 
 
-def _owner(records: Provenance) -> str:
-    return records.source if isinstance(records, Public) else records.by
+def _why(records: Provenance) -> str:
+    reason = "" if isinstance(records, Public) else records.by.partition(": ")[2]
+    return f" ({reason})" if reason else ""

@@ -149,6 +149,7 @@ def _bytes(plan: Record) -> Section:
             cost = plan[key]
             rows.append((f"with {name} ({cost['needs']})", human_bytes(cost["up"]), human_bytes(cost["down"])))
     remarks = [f"real masks cannot be had: {plan['real_refused']}"] if plan["real_refused"] else []
+    remarks += [plan["records_per_client"]["reason"]] if plan["records_per_client"]["reason"] else []
     remarks += [f"estimated, up to 3 % off: {', '.join(plan['estimated'])}"] if plan["estimated"] else []
     grid = Grid("With real secure aggregation, a client and round", ("phase", "up", "down"), tuple(rows))
     return Section("Bytes", tuple(facts), (grid,) if rows else (), tuple(remarks))

@@ -61,6 +61,8 @@ def notes(records: Sequence[Record]) -> list[tuple[str, str]]:
             found.append(f"epsilon against outsiders does not hold against {record['epsilon_not_against']}")
         if (spent := finite(record.get("epsilon_spent"))) is not None and spent < (finite(record.get("epsilon")) or 0):
             found.append(f"ε is the plan's; {epsilon(spent)} was spent, an odometer reading and no guarantee")
+        if record.get("private") and record.get("test_data"):
+            found.append(f"test records: {record['test_data']}")
         if rejected := finite(record.get("rejected_rounds")):
             found.append(f"the guard rejected {count(rejected)} of {count(record.get('rounds'))} rounds")
         if record.get("budget_spent"):

@@ -42,6 +42,7 @@ def report(
 
     The ledger of a private run is checked. A damaged folder is named, and does not keep the others from being shown.
     """
+    from sottovoce.experiment.population import totals
     from sottovoce.report.matrix import matrix_tables, remarks, views
     from sottovoce.report.robustness import cells
     from sottovoce.report.runs import facts, lead, read_runs
@@ -72,6 +73,7 @@ def report(
             {
                 "runs": records,
                 "robustness": [cell.told() for cell in matrix],
+                "populations": totals(records),
                 "html": None if html is None else str(html),
                 "png": None if png is None else str(png),
             }

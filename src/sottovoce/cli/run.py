@@ -54,6 +54,7 @@ def _run(
 ) -> None:
     from sottovoce.cli.progress import view
     from sottovoce.experiment.config import load
+    from sottovoce.experiment.population import ALONE
     from sottovoce.experiment.run import default_folder
     from sottovoce.experiment.run import run as play
 
@@ -78,6 +79,8 @@ def _run(
         return
     put_card(folder)
     if not quiet:
+        if (summary.get("population") or {}).get("method") == ALONE:
+            note(ALONE)
         note(f"the run is in {folder}")
 
 
@@ -99,6 +102,8 @@ def put_card(folder: Path) -> None:
     if record.get("epsilon_spent") is not None:
         told = f"{epsilon(record['epsilon_spent'])} (an odometer reading, no guarantee: quote epsilon)"
         drawn.add_row("epsilon spent, against outsiders", told)
+    if record.get("epsilon_population") is not None:
+        drawn.add_row(*_population(record))
     for key, title in (("client", "accuracy on clients' own records"), ("personal", "after training further there")):
         if record.get(f"{key}_accuracy_mean") is not None:
             mean, tenth, worst = (
@@ -108,3 +113,18 @@ def put_card(folder: Path) -> None:
     if record.get("client_accuracy_note") is not None:
         drawn.add_row("clients' own records", str(record["client_accuracy_note"]))
     put_tables(drawn)
+
+
+def _population(record: dict[str, Any]) -> tuple[str, str]:
+    """Return what all runs on the same records cost together, as a row of the table."""
+    from sottovoce.report.units import epsilon, percent
+
+    told, advance = record["population"], record["population"].get("if_fixed_in_advance") or {}
+    used = "" if told.get("spent") is None else f", {percent(round(told['spent'], 4))} of it used"
+    words = (
+        f"{epsilon(record['epsilon_population'])} against outsiders, {epsilon(record['epsilon_server_population'])} "
+        f"against the server, at delta {record['delta_population']:.3g}{used} ({told['method']})"
+    )
+    if advance:
+        words += f"; {epsilon(advance['epsilon'])} if all were fixed in advance"
+    return f"epsilon of the population {told['name']}", words

@@ -135,6 +135,9 @@ class Cells:
             if named.same_as(self.proxy.private):
                 del scheme["public"]
         tables |= {"data": data, "scheme": scheme, "experiment": general}
+        if "privacy" in tables:  # public records are nobody's: nothing is spent
+            spared = ("budget", "budget_epsilon", "budget_epsilon_server", "budget_delta", "population", "spent")
+            tables["privacy"] = {key: value for key, value in tables["privacy"].items() if key not in spared}
         ideal = {"real": "ideal", "ballot": "ideal-ballot"}  # the same sums, without the cryptography
         if (secure := _value(tables, ("aggregation", "secure"))) in ideal:
             tables["aggregation"] = {**tables["aggregation"], "secure": ideal[secure]}

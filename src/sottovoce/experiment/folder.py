@@ -286,7 +286,7 @@ def read_summary(path: Path) -> Record | None:
     except (OSError, ValueError) as error:
         raise RunError(f"{path / 'summary.json'} is damaged: {error}") from None
     plan = summary.get("privacy") if isinstance(summary, dict) else None
-    if isinstance(plan, dict) and "epsilon" in summary and "epsilon_spent" not in summary:
+    if isinstance(plan, dict) and "epsilon" in plan and "epsilon" in summary and "epsilon_spent" not in summary:
         summary["epsilon_spent"] = summary["epsilon"]
         summary["epsilon"] = summary["epsilon_best_round"] = plan.get("epsilon")
     return summary

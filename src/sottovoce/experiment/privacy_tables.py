@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Final, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from sottovoce.core.validate import nearest
 from sottovoce.experiment.table import Rate, Table
 
 __all__ = ["AggregationTable", "PrivacyTable"]
@@ -129,6 +130,46 @@ class PrivacyTable(Table):
         le=30,
         description="Bits for each value of a message. Not set: as few as are needed. More bits make a finer grid.",
     )
+    budget: str | None = Field(
+        None,
+        description="File that counts all private runs on the same records. Each run reserves what its plan costs "
+        "there before anything is released; the sum is printed. The first run makes it (docs/privacy.md, Several "
+        "runs). Not set: other runs on the same records add to this one, and nobody counts them.",
+    )
+    budget_epsilon: float | None = Field(
+        None,
+        ge=1e-3,
+        le=1e4,
+        description="For budget: epsilon against outsiders that all runs together may cost, fixed when the file is "
+        "made. A run that would exceed it is refused before training. Not set: that of the file, or no limit.",
+    )
+    budget_epsilon_server: float | None = Field(
+        None,
+        ge=1e-3,
+        le=1e4,
+        description="For budget: the same against the server and the clients that help it. Not set: that of the file, "
+        "or no limit.",
+    )
+    budget_delta: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="For budget_epsilon and budget_epsilon_server: the delta of all runs together. Half of it is for "
+        "runs whose epsilons and deltas are added. Not set: that of the file, or twice the delta of the run that makes "
+        "it.",
+    )
+    population: str | None = Field(
+        None,
+        min_length=1,
+        description="Name of the people whose records these are; runs with the same name add up, whatever their "
+        "records are today. Not set: the name of [data] source.",
+    )
+    spent: list[dict[str, int | float | str]] | None = Field(
+        None,
+        description="What was released about these people before and is in no budget file, such as [{epsilon = 1.0, "
+        'delta = 1e-5}, {noise_multiplier = 1.2, sample_rate = "1/60", rounds = 200}]. It is added to the sum over '
+        "runs, once a file, and does not change the noise of this run. Not set: nothing.",
+    )
     unsafe_delta: bool = Field(
         False,
         description="Allow a delta above 1 / clients, which permits publishing somebody's data outright.",
@@ -151,6 +192,42 @@ class PrivacyTable(Table):
         description="Allow measurements on test or held-out records that were cut from the clients' own, which epsilon "
         "does not cover; a file in [data] test, or clients that measure, make it unnecessary.",
     )
+
+    @model_validator(mode="after")
+    def _check_budget(self) -> Self:
+        for number, entry in enumerate(self.spent or (), start=1):
+            _check_release(entry, f"[privacy] spent, entry {number}")
+        for key in ("budget_epsilon", "budget_epsilon_server", "budget_delta"):
+            if getattr(self, key) is not None and self.budget is None:
+                raise ValueError(
+                    f'[privacy] {key} is a limit for all runs in a budget file, and none is named; set budget = "FILE"'
+                )
+        return self
+
+
+_RELEASE: Final = ("epsilon", "epsilon_server", "delta", "noise_multiplier", "sample_rate", "rounds")
+
+
+def _check_release(entry: dict[str, Any], where: str) -> None:
+    for key, value in entry.items():
+        if key not in _RELEASE:
+            guess = nearest(key, _RELEASE)
+            hint = f"did you mean {guess!r}?" if guess else f"known: {', '.join(_RELEASE)}"
+            raise ValueError(f"{where} has no key {key!r}; {hint}")
+        try:
+            number = Fraction(str(value))
+        except (ValueError, ZeroDivisionError):
+            raise ValueError(f"{where}: {key} must be a number, got {value!r}") from None
+        most = {"delta": 1, "sample_rate": 1}.get(key, 10**7)
+        if not 0 < number <= most or (key == "rounds" and number.denominator > 1):
+            what = "a whole number" if key == "rounds" else "a number"
+            raise ValueError(f"{where}: {key} must be {what} in (0, {most}], got {value}")
+    if ("epsilon" in entry) == ("noise_multiplier" in entry):
+        raise ValueError(f"{where} needs either epsilon, or noise_multiplier with sample_rate and rounds")
+    own = ("epsilon", "epsilon_server", "delta") if "epsilon" in entry else _RELEASE[2:]
+    for key in entry:
+        if key not in own:
+            raise ValueError(f"{where} has {own[0] if own[0] in entry else own[1]}, and no use for {key}; remove it")
 
 
 class AggregationTable(Table):

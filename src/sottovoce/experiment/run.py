@@ -36,6 +36,7 @@ from sottovoce.experiment.opened import (
 )
 from sottovoce.experiment.opening import found_before, keep_found
 from sottovoce.experiment.parts import Parts, gather
+from sottovoce.experiment.population import expose, make_folder, population_facts, reserve_again
 from sottovoce.experiment.protection import protect
 from sottovoce.experiment.ready import Ready, elect, make_ready, measuring, own_records, start_engine, warming
 from sottovoce.experiment.records import Record, Told, best_of, tell, tell_operator
@@ -107,7 +108,9 @@ def run(
             check_fingerprint(folder.path, parts)
             protection = protect(parts)
             with start_engine(parts) as (engine, evaluator):
-                return play(parts, make_ready(protection, evaluator), engine, evaluator, folder, observe, told)
+                ready = make_ready(protection, evaluator)
+                reserve_again(experiment, ready.plan, folder)
+                return play(parts, ready, engine, evaluator, folder, observe, told)
     parts = gather(experiment, given)
     check_memory(parts)
     protection = protect(parts)
@@ -117,7 +120,11 @@ def run(
             make_timing(parts, costs_of(ready.server, ready.server.init(parts.start)))
         environment, inputs = describe_environment(parts, given), parts.dataset.describe_inputs()
         front = front_numbers(experiment, parts.network)
-        with RunFolder.create(path, experiment, environment, inputs, front) as folder:
+
+        def make(more: Record) -> RunFolder:
+            return RunFolder.create(path, experiment, environment | more, inputs, front)
+
+        with make_folder(experiment, ready.plan, make) as folder:
             keep_fingerprint(folder.path, parts)
             return play(parts, ready, engine, evaluator, folder, observe, told)
 
@@ -138,12 +145,18 @@ def _run_deployed(experiment: Experiment, path: Path, deployed: Deployed, observ
         protection = protect(parts)
         evaluator = own_records(parts)
         ready = make_ready(protection, evaluator)
-        if not known:
+        if known:
+            reserve_again(experiment, ready.plan, folder)
+        else:
             environment = describe_environment(parts, NOTHING) | {"run": run_.hex()}
             environment["keys"] = keys_digest(deployed.keys)
             inputs = parts.dataset.describe_inputs()
             front = front_numbers(experiment, parts.network)
-            folder = stack.enter_context(RunFolder.create(path, experiment, environment, inputs, front))
+
+            def make(more: Record) -> RunFolder:
+                return RunFolder.create(path, experiment, environment | more, inputs, front)
+
+            folder = stack.enter_context(make_folder(experiment, ready.plan, make))
         engine = stack.enter_context(deployed.connect(parts, run_))
         return play(parts, ready, engine, evaluator, folder, observe, told, deployed)
 
@@ -252,6 +265,9 @@ def play(
         summary = summarise(parts, ready, records, costs, spent=0 if ledger is None else ledger.spent)
         if deployed is not None:
             summary |= deployed_epsilon(summary, state, ready.plan, void=sum("void" in record for record in records))
+            if summary.get("epsilon_reason"):
+                expose(parts.experiment, ready.plan, folder.path)
+        summary |= population_facts(parts.experiment, ready.plan)
         if timing is not None:
             load = load_of(ready, costs)
             share = len(records) / load.rounds * parts.experiment.devices.over_select

@@ -20,6 +20,7 @@ from sottovoce.federation.coding import FloatGrid
 from sottovoce.federation.costs import Costs
 from sottovoce.federation.evaluation import evaluations
 from sottovoce.federation.guard import influence
+from sottovoce.privacy.budget import cost_of
 
 __all__ = ["SPENT_NOTE", "describe_test", "patient_metric", "selecting_metric", "summarise"]
 
@@ -97,7 +98,7 @@ def summarise(parts: Parts, ready: Ready, records: list[Record], costs: Costs, *
         summary["failures"] = sum(len(record.get("failures", ())) for record in records)
     else:
         described = plan.describe()
-        summary["privacy"] = described
+        summary["privacy"] = {**described, "cost": cost_of(plan).told()}
         summary["note"] = described["note"]
         summary["epsilon_spent_note"] = SPENT_NOTE
         summary["votes"] = influence(plan)["votes"]

@@ -28,6 +28,7 @@ from sottovoce.experiment.ballot_rules import BALLOTS
 from sottovoce.experiment.config import Experiment, parse
 from sottovoce.experiment.folder import Record
 from sottovoce.experiment.names import SCHEME_KEYS
+from sottovoce.experiment.population import totals
 from sottovoce.experiment.ranges import grid_values
 from sottovoce.experiment.run import default_folder, run
 from sottovoce.experiment.spread import spread
@@ -91,8 +92,26 @@ def sweep(
     else:
         with keeping_features():
             summaries = [play(point) for point in points]
+    summaries = _with_sums(summaries)
     replace_file(folder / "sweep.json", json.dumps(summaries, indent=2) + "\n")
     return summaries
+
+
+def _with_sums(summaries: list[Record]) -> list[Record]:
+    """Return the summaries with what all private runs on the same records cost together: the grid was fixed before.
+
+    A budget file counts more than the sweep, and is left as it is told.
+    """
+    sums = {each["population"]: each for each in totals(summaries)}
+    told = []
+    for summary in summaries:
+        own = summary.get("population") or {}
+        if summary["private"] and own.get("name") in sums and own.get("budget") is None:
+            together = sums[own["name"]]
+            summary = {**summary, "population": {**own, "runs": together["runs"], "method": together["method"]}}
+            summary |= {f"{key}_population": together[key] for key in ("epsilon", "epsilon_server", "delta")}
+        told.append(summary)
+    return told
 
 
 def _point(base: Tables, chosen: list[tuple[str, str, Any]], named: set[tuple[str, str]], prefix: str) -> Experiment:

@@ -22,7 +22,9 @@ def to_toml(tables: Mapping[str, Any]) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_key(key)} = {_value(inner)}" for key, inner in value.items()) + "}"
-    return json.dumps(value)  # JSON's strings, numbers, booleans and lists are TOML's
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return json.dumps(value)  # JSON's strings, numbers and booleans are TOML's
 
 
 def _key(key: str) -> str:

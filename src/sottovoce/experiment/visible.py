@@ -19,6 +19,7 @@ from sottovoce.experiment.deployed import Deployed
 from sottovoce.experiment.records import Record
 from sottovoce.federation.aggregate import Total
 from sottovoce.privacy import PrivacyPlan
+from sottovoce.privacy.budget import cost_of
 from sottovoce.schemes import State
 
 __all__ = ["PAUSED", "STOPPED", "UNMEASURED", "VOID", "Aborts", "deployed_epsilon", "seen", "with_seen"]
@@ -55,7 +56,7 @@ def deployed_epsilon(summary: Record, state: State, plan: PrivacyPlan | None, *,
     told |= {"epsilon_reason": reason, "epsilon_not_against": NOT_AGAINST}
     if reason is not None:
         told |= dict.fromkeys(("epsilon", "epsilon_spent", "epsilon_best_round"))
-        told["privacy"] = {**summary["privacy"], "epsilon": None}
+        told["privacy"] = {**summary["privacy"], "epsilon": None, "cost": cost_of(plan).exposed().told()}
     return told
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -57,15 +59,28 @@ def chained(line: bytes, index: int, last: str) -> dict[str, Any] | None:
     return entry if sound else None
 
 
-def open_locked(path: Path) -> Any:
-    """Open a ledger's file for one process."""
-    file = path.open("a+b")
+def open_locked(path: Path, *, patience: float = 0.0) -> Any:
+    """Open a ledger's file for one process; wait so many seconds for another one that has it."""
+    deadline = time.monotonic() + patience
+    while True:
+        file = path.open("a+b")
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _still_there(path, file):
+                return file
+            file.close()  # it was removed while we waited: nobody else would see what we write
+        except OSError:
+            file.close()
+            if time.monotonic() >= deadline:
+                raise PrivacyError(f"{path.name} is in use by another process; one run keeps one ledger") from None
+            time.sleep(0.02)
+
+
+def _still_there(path: Path, file: Any) -> bool:
     try:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except OSError:
-        file.close()
-        raise PrivacyError(f"{path.name} is in use by another process; one run keeps one ledger") from None
-    return file
+        return False
 
 
 def split_torn(content: bytes) -> tuple[list[bytes], bytes]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.experiment.folder import read_rounds, read_summary
+from sottovoce.experiment.population import source_name
 from sottovoce.privacy.ledger import verify
 from sottovoce.report.attacks import attack_facts, facts_of_rounds
 from sottovoce.report.audits import audit_facts, read_audit
@@ -170,8 +171,16 @@ def facts(runs: Iterable[Run]) -> list[Facts]:
         | {"name": run.name, "scheme": run.scheme, "private": run.private, "selected_by": run.lead}
         | {"bytes_expected": run.private and not run.tells_cohorts, "cohorts_told": run.private and run.tells_cohorts}
         | {"ledger": _ledger(run) if run.private else None}
+        | {"population_name": _population(run)}
         for name, run in zip(label(listed), listed, strict=True)
     ]
+
+
+def _population(run: Run) -> str:
+    """Return whose records a run is on, by name."""
+    told, data = run.table("privacy").get("population"), run.table("data")
+    folder = data.get("folder")
+    return str(told or source_name(str(data.get("source", "digits")), None if folder is None else str(folder)))
 
 
 def _ledger(run: Run) -> Facts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from sottovoce.experiment.population import totals
 from sottovoce.report.attacks import DIVERGED, diverged
 from sottovoce.report.audits import LOWER, accusations
 from sottovoce.report.columns import RESULTS, RUN, SECURE, Column, Record, columns
@@ -73,7 +74,23 @@ def notes(records: Sequence[Record]) -> list[tuple[str, str]]:
                 found.append(f"{count(record[key])} {words}")
         for note in filter(None, found):
             told.setdefault(note, []).append(RUN.show(record))
-    return [(note, ", ".join(names)) for note, names in told.items()]
+    return [*_sums(records), *((note, ", ".join(names)) for note, names in told.items())]
+
+
+def _sums(records: Sequence[Record]) -> list[tuple[str, str]]:
+    """Return what private runs on the same records cost together, and whose they are."""
+    found = []
+    for each in totals([record for record in records if record.get("status") != DAMAGED]):
+        looked = each["if_chosen_after_looking"]
+        unknown = f"; {count(each['unknown'])} of them tell no cost and are left out" if each["unknown"] else ""
+        words = (
+            f"{count(each['runs'])} private runs on the same records add up: together ε {epsilon(each['epsilon'])} "
+            f"against outsiders and {epsilon(each['epsilon_server'])} against the server at δ {each['delta']:.3g} if "
+            f"all were fixed before the first was looked at (pld), else {epsilon(looked['epsilon'])} and "
+            f"{epsilon(looked['epsilon_server'])} at δ {looked['delta']:.3g} (added){unknown}"
+        )
+        found.append((words, str(each["population"])))
+    return found
 
 
 def _doubts(record: Record) -> list[str]:

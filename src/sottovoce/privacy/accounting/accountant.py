@@ -23,7 +23,16 @@ from sottovoce.core.validate import in_range, one_of
 from sottovoce.privacy.accounting import distributions
 from sottovoce.privacy.accounting.events import ACCOUNTANTS, Accountant, Event
 
-__all__ = ["epsilon", "epsilon_server", "epsilons_by_round", "noise_multiplier", "rough_noise", "truncation_slack"]
+__all__ = [
+    "epsilon",
+    "epsilon_server",
+    "epsilons_by_round",
+    "noise_multiplier",
+    "renyi",
+    "renyi_orders",
+    "rough_noise",
+    "truncation_slack",
+]
 
 FINE: Final = (
     100  # steps of the discretised privacy loss in one round's standard deviation; an upper bound whatever it is
@@ -177,6 +186,12 @@ def truncation_slack(event: Event) -> float:
     return float(event.rounds * binom.sf(event.cohort_cap, event.clients, event.sample_rate))
 
 
+def renyi(events: Sequence[Event], order: float) -> float:
+    """Return the Renyi divergence of all events together, as if no cohort were cut or sent home; see `renyi_orders`."""
+    place = renyi_orders().index(order)
+    return sum(e.rounds * _renyi(e.noise_multiplier / e.distance, e.sample_rate)[place] for e in events)
+
+
 def _check(delta: float, accountant: str) -> None:
     in_range("delta", delta, low=0, high=1, open_low=True, open_high=True)
     one_of("accountant", accountant, ACCOUNTANTS)
@@ -226,7 +241,7 @@ def _epsilon(events: tuple[Event, ...], accountant: Accountant, steps: int, delt
     if accountant == "rdp":
         from dp_accounting.rdp import compute_epsilon
 
-        orders = _renyi_orders()
+        orders = renyi_orders()
         divergence = sum(
             (e.rounds * np.asarray(_renyi(e.noise_multiplier / e.distance, e.sample_rate)) for e in events),
             start=np.zeros(len(orders)),
@@ -246,13 +261,14 @@ def _gaussian(multiplier: float, delta: float, accountant: Accountant) -> float:
     if accountant == "rdp":
         from dp_accounting.rdp import compute_epsilon
 
-        orders = np.asarray(_renyi_orders())
+        orders = np.asarray(renyi_orders())
         return max(0.0, float(compute_epsilon(orders, orders / (2 * multiplier**2), delta)[0]))
     return float(np.min((_moments(multiplier, 1.0) - math.log(delta)) / np.asarray(MOMENT_ORDERS)))
 
 
 @lru_cache(maxsize=1)
-def _renyi_orders() -> tuple[float, ...]:
+def renyi_orders() -> tuple[float, ...]:
+    """Return the orders at which Renyi divergences are known."""
     from dp_accounting.rdp import rdp_privacy_accountant as rdp
 
     return tuple(float(order) for order in rdp.DEFAULT_RDP_ORDERS)
@@ -268,7 +284,7 @@ def _renyi(multiplier: float, sample_rate: float) -> tuple[float, ...]:
 
     # dp-accounting logs through absl, and tells of every order that it leaves out, which is never unsafe.
     logging.getLogger("absl").setLevel(logging.ERROR)
-    orders = _renyi_orders()
+    orders = renyi_orders()
     account = RdpAccountant(orders)
     account.compose(PoissonSampledDpEvent(sample_rate, GaussianDpEvent(multiplier)))
     # The accountant hands out epsilons only; its vector of divergences is what composes.

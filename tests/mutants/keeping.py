@@ -6,6 +6,7 @@ from tests.mutants.mutant import of
 
 __all__ = ["MUTANTS"]
 
+CUT = "tests/attacks/test_c1_cut_ledger.py"
 WRITES = "tests/attacks/test_c3_one_durable_write.py"
 
 MUTANTS = (
@@ -26,5 +27,29 @@ MUTANTS = (
         "another user of the machine opens a secret before it has its name",
         ("core/files.py", "os.O_EXCL, mode))\n", "os.O_EXCL, 0o666))\n"),
         tests=WRITES,
+    ),
+    of(
+        "ledger-gone-is-a-new-ledger",
+        "a node whose ledger was deleted begins to count at nothing",
+        ("deployment/book.py", "if beside := [*beside,", "if False and [*beside,"),
+        tests=CUT,
+    ),
+    of(
+        "ledger-cut-is-a-ledger",
+        "a node whose ledger was cut gives as often again as was cut off",
+        ("deployment/book.py", "and not ledger.holds(head.lines, head.hash)", "and False"),
+        tests=CUT,
+    ),
+    of(
+        "marks-prove-nothing",
+        "an older copy of a node's ledger and head is believed beside newer marks",
+        ("deployment/book.py", "        self._check_marks(folder, ledger, None if head is None else head.next)\n", ""),
+        tests=CUT,
+    ),
+    of(
+        "mark-without-charge-after-a-kill",
+        "a round that may have left is not charged",
+        ("deployment/book.py", "                    ledger.charge(round_)\n", "                    pass\n"),
+        tests=CUT,
     ),
 )

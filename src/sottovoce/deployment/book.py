@@ -2,6 +2,7 @@
 
 state/<16 digits of the experiment's digest>/
     ledger.jsonl     private runs: one charge a participation, over all runs of this experiment
+    ledger.head      how many lines the ledger has had, the hash of the last, and the round that is masked next
     mark-<run>       the highest round of a run that was masked; mark-<run>-beside is that of measurements
     run              the run that it took part in last
 """
@@ -9,10 +10,12 @@ state/<16 digits of the experiment's digest>/
 from __future__ import annotations
 
 import fcntl
+import json
+from collections import Counter
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Final, NamedTuple, Self
 
-from sottovoce.core.errors import InputError
+from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.core.files import replace_file
 from sottovoce.federation.evaluation import charged_round
 from sottovoce.privacy import Ledger, PrivacyPlan
@@ -21,12 +24,36 @@ from sottovoce.secagg import RoundMark
 
 __all__ = ["Book"]
 
+_LEDGER: Final = "ledger.jsonl"
+_HEAD: Final = "ledger.head"
+_ANEW: Final = "restore the newest copy of the folder; without it this node takes no more part in this experiment"
+
+
+class _Head(NamedTuple):
+    """How far a ledger had come: its lines, the hash of the last, and the charge that is under way."""
+
+    lines: int
+    hash: str
+    next: int | None
+
+    @classmethod
+    def read(cls, path: Path) -> _Head | None:
+        """Return what a file says; None if there is none."""
+        try:
+            told = json.loads(path.read_bytes())
+            return cls(int(told["lines"]), str(told["hash"]), None if told["next"] is None else int(told["next"]))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            raise PrivacyError(f"{path} is damaged, and says how far {_LEDGER} had come; {_ANEW}") from None
+
 
 class Book:
     """A node's account of what it gave; used in a `with` block, by one process at a time.
 
     Guarantee: the ledger outlives runs. A server that starts the same experiment again and again gets no more masked
-    vectors from a node than one plan allows.
+    vectors from a node than one plan allows. A ledger that was deleted, cut or restored from an older copy is refused
+    while its head, or the mark of a round that it does not charge, lies beside it.
     """
 
     def __init__(self, folder: Path | None, plan: PrivacyPlan | None, *, opening: bool = False) -> None:
@@ -37,8 +64,12 @@ class Book:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock = _locked(folder)
-            if plan is not None:
-                self._ledger = Ledger.of_client(folder / "ledger.jsonl", plan, opening=opening)
+            try:
+                if plan is not None:
+                    self._open(folder, plan, opening)
+            except BaseException:
+                self.close()
+                raise
 
     def __enter__(self) -> Self:
         return self
@@ -90,10 +121,67 @@ class Book:
         """Tell whether a round, or a measurement beside the rounds, may be charged."""
         return self._ledger is None or self._ledger.affords(charged_round(round_))
 
+    def intend(self, round_: int) -> None:
+        """Say on disk which round is masked next, so that its mark without a charge is known for a crash."""
+        if self._ledger is not None:
+            self._keep_head(charged_round(round_))
+
     def charge(self, round_: int) -> None:
         """Charge a round; on return it is on disk."""
         if self._ledger is not None:
             self._ledger.charge(charged_round(round_))
+            self._keep_head(None)
+
+    def _open(self, folder: Path, plan: PrivacyPlan, opening: bool) -> None:
+        """Open the ledger, or refuse one that knows less than what lies beside it."""
+        path, head = folder / _LEDGER, _Head.read(folder / _HEAD)
+        if not (path.exists() and path.stat().st_size):
+            beside = [name for name in (_HEAD, "run", "sealed") if (folder / name).exists()]
+            if beside := [*beside, *(mark.name for mark in _marks(folder))]:
+                raise PrivacyError(f"{path} is gone, and {beside[0]} beside it shows that there was one; {_ANEW}")
+        ledger = self._ledger = Ledger.of_client(path, plan, opening=opening)
+        if head is None and (ledger.rounds or ledger.spent):
+            raise PrivacyError(f"{folder / _HEAD} is gone, which says how far {_LEDGER} had come; {_ANEW}")
+        torn = head is not None and ledger.mended and head.lines == ledger.head[0]  # the lost line counts as a charge
+        if head is not None and not torn and not ledger.holds(head.lines, head.hash):
+            raise PrivacyError(
+                f"{path} does not have the line {head.lines} that it had: it was cut, or is an older copy; {_ANEW}"
+            )
+        self._check_marks(folder, ledger, None if head is None else head.next)
+        self._keep_head(None)
+
+    def _check_marks(self, folder: Path, ledger: Ledger, next_: int | None) -> None:
+        """Raise if a round was masked that the ledger does not charge, and no crash explains it.
+
+        Of the round that was masked next when the node was killed nobody knows whether it has left, so it is charged. A
+        torn line may have been any charge.
+        """
+        charged, torn = Counter(ledger.rounds), ledger.torn
+        for mark in _marks(folder):
+            round_ = charged_round(RoundMark(mark).highest)
+            if charged[round_]:
+                charged[round_] -= 1
+            elif next_ == round_:
+                next_ = None
+                if ledger.affords(round_):
+                    ledger.charge(round_)
+            elif torn:
+                torn -= 1
+            else:
+                raise PrivacyError(
+                    f"{mark} says that round {round_} was masked, and {_LEDGER} has no charge of it: it is an older "
+                    f"copy; {_ANEW}"
+                )
+
+    def _keep_head(self, next_: int | None) -> None:
+        if self._ledger is not None and self._folder is not None:
+            lines, last = self._ledger.head
+            replace_file(self._folder / _HEAD, json.dumps({"lines": lines, "hash": last, "next": next_}) + "\n")
+
+
+def _marks(folder: Path) -> list[Path]:
+    """Return the files of the marks of all runs."""
+    return sorted(path for path in folder.glob("mark-*") if not path.name.endswith(".lock"))
 
 
 def _locked(folder: Path) -> IO[str]:

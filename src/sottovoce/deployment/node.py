@@ -309,6 +309,8 @@ class Node:
                     f"taken part {self._book.spent} times" if came.round else "sent its message before round 1 already"
                 )
                 raise PrivacyError(f"this node has {spent}, which is all that its privacy plan allows")
+            if charged:
+                self._book.intend(came.round)
             payload, state = seat.client.answer(came.round, came.phase, came.payload, seat.state)
             if charged:
                 self._book.charge(came.round)  # on disk before anything leaves

@@ -72,6 +72,7 @@ class Ledger:
         self._draws: dict[int, str] = {}  # the last commitment of each round
         self._notes: list[dict[str, Any]] = []
         self._torn = 0
+        self._mended = False
         self._heads: list[str] = []  # the hash of every line
         self._file = open_locked(path)
         try:
@@ -121,6 +122,21 @@ class Ledger:
     def broken(self) -> bool:
         """Tell whether a line could not be written; then the ledger is closed, and must be opened anew."""
         return bool(self._file.closed)
+
+    @property
+    def rounds(self) -> list[int]:
+        """Return the rounds that were charged, in the order of their charges."""
+        return list(self._rounds)
+
+    @property
+    def torn(self) -> int:
+        """Count the lines that were torn, each of which stands for a charge of some round."""
+        return self._torn
+
+    @property
+    def mended(self) -> bool:
+        """Tell whether the last line was torn when the ledger was opened, and counts as a charge since."""
+        return self._mended
 
     @property
     def spent(self) -> int:
@@ -282,6 +298,7 @@ class Ledger:
         elif torn and self._deployment:
             self._append({"kind": "torn"})
             self._torn += 1
+            self._mended = True
 
     def _read(self, line: bytes, number: int) -> None:
         entry = chained(line, self._index, self._last)

@@ -40,6 +40,7 @@ __all__ = [
     "read_setup",
     "setup_message",
     "split_setup",
+    "tell_divergence",
 ]
 
 Forge = Callable[[Message, Coding, Terms], NDArray[Any]]
@@ -297,13 +298,13 @@ def _finite(values: Any) -> Any:
     """Return values, or zeros in place of all of them if one is not finite."""
     if bool(np.isfinite(values).all()):
         return values
-    _tell_divergence()
+    tell_divergence()
     return np.zeros_like(values)
 
 
 @cache
-def _tell_divergence() -> None:
-    """Say once a process, to whoever runs it and to nobody else, that training diverged."""
+def tell_divergence() -> None:
+    """Say to whoever runs this process, and to nobody else, that training diverged: once, until `cache_clear`."""
     logging.getLogger(__name__).warning(
         "training diverged on a client, which sends noise around zero; if that is usual, lower client_lr"
     )

@@ -16,7 +16,7 @@ from sottovoce.core.vectors import Vector
 from sottovoce.data import Partition, balance
 from sottovoce.data.divided import Held
 from sottovoce.federation.behaviour import Behaviour
-from sottovoce.federation.client import Knowledge, read_setup
+from sottovoce.federation.client import Knowledge, read_setup, tell_divergence
 from sottovoce.federation.engine import Enrolment
 from sottovoce.federation.evaluation import EVALUATION
 from sottovoce.federation.growth import Growth
@@ -66,6 +66,7 @@ class Worker:
         self._measuring: Host | None = None  # the same clients when they measure, with sessions of their own
         self._sums: dict[int, Any] = {}
         self._round = 0
+        tell_divergence.cache_clear()  # several runs may be played in one process
 
     def enrol(self, told: Enrolment) -> None:
         """Take in the set-up message."""

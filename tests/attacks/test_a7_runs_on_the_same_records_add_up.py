@@ -33,6 +33,7 @@ from sottovoce.data import load
 from sottovoce.experiment.config import Experiment, parse, to_toml
 from sottovoce.experiment.folder import RunFolder
 from sottovoce.experiment.parts import gather
+from sottovoce.experiment.plan import plan
 from sottovoce.experiment.population import ALONE, declared_costs, make_folder, population_name, totals
 from sottovoce.experiment.protection import protect
 from sottovoce.experiment.run import run
@@ -270,6 +271,9 @@ def test_a_run_that_would_exceed_the_budget_is_refused_before_training_with_what
     assert [summary["epsilon_population"] for summary in told] == [2.5] * 4
     assert [summary["population"]["runs"] for summary in told] == [1, 2, 3, 4]
     assert "Renyi filter" in told[0]["population"]["method"]
+    with pytest.raises(PrivacyError, match="5% is left"):
+        plan(once(5, **limits))
+    plan(once(6, **(limits | {"epsilon": 0.4})))
     run(once(6, **(limits | {"epsilon": 0.4})), tmp_path / "run-6")
 
 
@@ -551,6 +555,22 @@ def test_a_run_between_machines_reserves_too_and_pays_as_against_the_server_once
     assert calm["epsilon_population"] == pytest.approx(calm["epsilon"])
     assert seen["epsilon_population"] == pytest.approx(calm["epsilon"] + seen["epsilon_server"])
     assert seen["privacy"]["cost"]["epsilon"] == seen["epsilon_server"]
+
+
+def test_a_run_between_machines_pays_for_a_cohort_that_was_seen_before_it_is_seen(tmp_path: Path) -> None:
+    """A server that is killed in the pause after a failure has told outsiders of it, and may never be resumed."""
+    experiment = private(experiment={"rounds": 6}, privacy={"budget": str(tmp_path / "b")})
+    kinds: list[list[str]] = []
+
+    def killed(seconds: float) -> None:
+        kinds.append([line["kind"] for line in lines(tmp_path / "b")])
+        raise EnoughError
+
+    deployed, _ = federation(experiment, lost=lose(2, phase="advertise"), sleep=killed)
+    with pytest.raises(EnoughError):
+        run(experiment, tmp_path / "run", deployed=deployed)
+
+    assert kinds == [["open", "run", "exposed"]]
 
 
 def test_tuning_on_public_records_spends_nothing(tmp_path: Path) -> None:

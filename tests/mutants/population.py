@@ -162,8 +162,8 @@ MUTANTS = (
         "a run whose cohorts outsiders saw stays at the amplified epsilon",
         (
             "experiment/run.py",
-            "                expose(parts.experiment, ready.plan, folder.path)\n",
-            "                pass\n",
+            "                if seen(state):  # charged before a pause or an end shows it\n",
+            "                if False:\n",
         ),
         tests=f"{RUNS}::test_a_run_between_machines_reserves_too_and_pays_as_against_the_server_once_outsiders_saw_a_cohort",
     ),

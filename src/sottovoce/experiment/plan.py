@@ -22,6 +22,7 @@ from sottovoce.experiment.loads import device_costs, judged_costs, limits_of, lo
 from sottovoce.experiment.measure import MEASURED
 from sottovoce.experiment.papers import paper_cost
 from sottovoce.experiment.parts import Parts, gather
+from sottovoce.experiment.population import check_budget
 from sottovoce.experiment.protection import protect
 from sottovoce.experiment.ready import Ready, make_ready, make_unmeasured, start_engine, voting, with_importance
 from sottovoce.experiment.real_costs import real_cost
@@ -60,6 +61,7 @@ def plan_parts(parts: Parts, estimated: list[str]) -> dict[str, Any]:
 
 def _told(experiment: Experiment, known: _Known) -> dict[str, Any]:
     ready, vote, seconds, estimated = known
+    check_budget(experiment, ready.plan)
     parts, rounds = ready.protection.parts, experiment.experiment.rounds
     costs = costs_of(ready.server, ready.server.init(parts.start))
     bound, privacy = ready.scheme, ready.plan

@@ -24,6 +24,7 @@ from sottovoce.privacy.budget import Budget, Terms, cost_of
 
 __all__ = [
     "ALONE",
+    "check_budget",
     "expose",
     "make_folder",
     "population_facts",
@@ -67,6 +68,14 @@ def make_folder(experiment: Experiment, plan: PrivacyPlan | None, make: Callable
         folder = make({"budget": run})
         budget.reserve(run, experiment.experiment.name, plan.digest(), cost, declared)
     return folder
+
+
+def check_budget(experiment: Experiment, plan: PrivacyPlan | None) -> None:
+    """Raise if a run of this plan would exceed its budget; nothing is reserved."""
+    table = experiment.privacy
+    if table is not None and table.budget is not None and plan is not None:
+        with _budget(experiment, table, plan) as budget:
+            budget.check(cost_of(plan), declared_costs(table))
 
 
 def reserve_again(experiment: Experiment, plan: PrivacyPlan | None, folder: RunFolder) -> None:

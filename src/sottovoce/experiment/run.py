@@ -208,6 +208,7 @@ def play(
             done = opened.round
             state = with_seen({**state, **opened.draws}, VOID)
             told = void(folder, done, state, ledger, None if ready.plan is None else costs)
+            expose(parts.experiment, ready.plan, folder.path)
             records.append(told.public)
             observe(told.whole)
         for round_ in range(done + 1, last + 1):
@@ -250,6 +251,8 @@ def play(
             if aborts is not None:  # every round is on disk before anybody hears of it
                 sync_records(folder.path)
                 folder.save(round_, state)
+                if seen(state):  # charged before a pause or an end shows it
+                    expose(parts.experiment, ready.plan, folder.path)
                 if tensors is not None:
                     folder.keep_best(tensors)
             observe(told.whole)
@@ -265,8 +268,6 @@ def play(
         summary = summarise(parts, ready, records, costs, spent=0 if ledger is None else ledger.spent)
         if deployed is not None:
             summary |= deployed_epsilon(summary, state, ready.plan, void=sum("void" in record for record in records))
-            if summary.get("epsilon_reason"):
-                expose(parts.experiment, ready.plan, folder.path)
         summary |= population_facts(parts.experiment, ready.plan)
         if timing is not None:
             load = load_of(ready, costs)

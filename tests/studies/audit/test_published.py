@@ -59,6 +59,14 @@ def test_three_worlds_publish_the_same(scheme: str, tables: dict[str, dict[str, 
     assert [each.sentence for each in checks if each.p_value == 0] == []
 
 
+def test_an_audit_spends_nothing_of_the_budget_of_a_population(tmp_path: Path) -> None:
+    file = tmp_path / "population.ledger"
+    keys = {"budget": str(file), "budget_epsilon": 20.0, "budget_delta": 0.05}
+
+    assert [each.sentence for each in found(federation(privacy=keys)) if each.p_value == 0] == []
+    assert not file.exists()
+
+
 def test_where_everybody_is_asked_nobody_is_drawn() -> None:
     assert worlds_of(found(federation(cohort={"sample_rate": 1}))) == [THERE, RECORDS]
 

@@ -197,9 +197,11 @@ def _short(experiment: Experiment, plan: PrivacyPlan) -> Experiment:
     tables = {name: dict(table) for name, table in experiment.tables().items()}
     rounds = min(_ROUNDS, plan.rounds)
     tables["experiment"] |= {"rounds": rounds, "evaluate_every": 1}
-    tables["privacy"] |= {"noise_multiplier": plan.noise_multiplier}
-    for key in ("epsilon", "epsilon_server", "budget"):  # a game spends nothing of anybody's
-        tables["privacy"].pop(key, None)
+    targets = ("epsilon", "epsilon_server")
+    privacy = {  # without the file of a population: a game spends nothing of anybody's
+        key: value for key, value in tables["privacy"].items() if key not in targets and not key.startswith("budget")
+    }
+    tables["privacy"] = privacy | {"noise_multiplier": plan.noise_multiplier}
     return parse(tables)
 
 

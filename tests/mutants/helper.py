@@ -214,7 +214,7 @@ MUTANTS = (
     of(
         "server-plays-a-round-again",
         "a round that was open when the server was killed is played again",
-        ("experiment/run.py", "done = opened.round\n", "done = opened.round - 1\n"),
+        ("experiment/run.py", "opened.round > done:", "opened.round > done + 1:"),
         tests=SERVER_KILLED,
     ),
 )

@@ -6,6 +6,8 @@ from tests.mutants.mutant import of
 
 __all__ = ["MUTANTS"]
 
+STATES = "tests/attacks/test_c2_damaged_checkpoint.py"
+RESUME = "tests/attacks/test_c4_checked_on_resume.py"
 CUT = "tests/attacks/test_c1_cut_ledger.py"
 WRITES = "tests/attacks/test_c3_one_durable_write.py"
 
@@ -51,5 +53,63 @@ MUTANTS = (
         "a round that may have left is not charged",
         ("deployment/book.py", "                    ledger.charge(round_)\n", "                    pass\n"),
         tests=CUT,
+    ),
+    of(
+        "one-checkpoint-alone",
+        "a disk that spoils one file ends a run between machines, with all its rounds spent",
+        ("experiment/folder.py", "shutil.copyfile(newest, older)", "pass"),
+        tests=STATES,
+    ),
+    of(
+        "damaged-checkpoint-kept",
+        "a damaged checkpoint takes the place of the last one that is whole",
+        ("experiment/folder.py", 'newest.replace(newest.with_name("damaged.npz"))', "pass"),
+        tests=STATES,
+    ),
+    of(
+        "new-model-at-a-late-round",
+        "a run between machines whose state is gone goes on with w_0, and all its rounds are charged",
+        ("experiment/opened.py", "if not done and begun > 1:", "if False:"),
+        tests=STATES,
+    ),
+    of(
+        "open-round-forgotten",
+        "a round that was open when the server was killed is played again under its number",
+        ("experiment/opened.py", "if done and (opened is None or opened.round < done):", "if False:"),
+        tests=STATES,
+    ),
+    of(
+        "one-lost-round-alone-is-void",
+        "a round whose state the disk has spoilt leaves a hole in the records",
+        (
+            "experiment/run.py",
+            "            done += 1\n            state = with_seen",
+            "            done = opened.round\n            state = with_seen",
+        ),
+        tests=STATES,
+    ),
+    of(
+        "changed-records-go-on",
+        "rounds are taken out of the record, or made better, and the run goes on as if nothing was",
+        ("experiment/folder.py", "self._told != _records_digest(self.path, round_)", "False"),
+        tests=RESUME,
+    ),
+    of(
+        "same-noise-other-updates",
+        "a simulation repeats charged rounds with the same noise on another version, and the difference has none",
+        ("experiment/environment.py", "(repeated := max(ledger.rounds, default=0)) > done:", "(repeated := 0) > done:"),
+        tests=RESUME,
+    ),
+    of(
+        "other-inputs-go-on",
+        "a run goes on with records that are read otherwise",
+        ("experiment/folder.py", "elif _read_object(path) != json.loads(text):", "elif _read_object(path) is None:"),
+        tests=RESUME,
+    ),
+    of(
+        "newest-roster-forgotten",
+        "a machine that lost one file takes an old roster, with a node or helper that was revoked",
+        ("deployment/identity.py", "is_dir() and any(used.iterdir()):", "is_dir() and False:"),
+        tests=RESUME,
     ),
 )

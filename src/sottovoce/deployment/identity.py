@@ -141,7 +141,15 @@ class Identity:
             revision, digest = path.read_text(encoding="ascii").split() if path.exists() else ("0", "")
             newest = (int(revision), digest)
         except (OSError, ValueError):
-            raise InputError(f"{path} is damaged; take the newest roster, and remove this file then") from None
+            raise InputError(
+                f"{path} is damaged; take the newest roster, and type: echo {own[0]} {own[1]} > {path}"
+            ) from None
+        if not path.exists() and (used := self.roster.with_name("state")).is_dir() and any(used.iterdir()):
+            raise InputError(
+                f"{path} is gone, and {used} shows that this machine has taken part: an old roster would pass unseen; "
+                f"ask whoever signs rosters for the newest, and if that is revision {own[0]}, type: echo {own[0]} "
+                f"{own[1]} > {path}"
+            )
         if newest[0] > own[0] or (newest[0] == own[0] and newest != own):
             raise InputError(
                 f"{self.roster} is revision {own[0]}, and this machine has used another of revision {newest[0]}; take "

@@ -7,14 +7,20 @@ import os
 import platform
 import time
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
-from sottovoce.experiment.given import Given
+from sottovoce.core.errors import PrivacyError
+from sottovoce.experiment.folder import read_environment
+from sottovoce.experiment.given import NOTHING, Given
 from sottovoce.experiment.parts import Parts
 from sottovoce.federation.local import cores
 from sottovoce.models import choose_trainer
+from sottovoce.privacy import Ledger
 
-__all__ = ["describe_environment"]
+__all__ = ["check_environment", "describe_environment"]
+
+_DECIDE: Final = ("python", "machine", "trainer")  # beside the packages: what the bits of an update depend on
 
 
 def describe_environment(parts: Parts, given: Given) -> dict[str, Any]:
@@ -35,6 +41,28 @@ def describe_environment(parts: Parts, given: Given) -> dict[str, Any]:
         "pid": os.getpid(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
+
+
+def check_environment(path: Path, parts: Parts, ledger: Ledger | None, done: int) -> None:
+    """Raise if rounds that were charged would be repeated on something else than what the run was started on.
+
+    A resumed simulation repeats rounds after its checkpoint with the same noise. If the clients' updates come out
+    otherwise, the difference of the two sums has no noise at all.
+    """
+    before, now = read_environment(path), describe_environment(parts, NOTHING)
+    changed = [name for name in _DECIDE if before.get(name) != now[name]]
+    was, packages = before.get("packages"), now["packages"]
+    needed = [name for name in packages if name != "torch" or now["trainer"] == "torch"]
+    changed += [name for name in needed if not isinstance(was, dict) or was.get(name) != packages[name]]
+    if not changed:
+        return
+    words = f"{path} was started with another version or kind of {', '.join(changed)}"
+    if ledger is not None and (repeated := max(ledger.rounds, default=0)) > done:
+        raise PrivacyError(
+            f"{words}, and rounds {done + 1} to {repeated} would be repeated with the same noise and other updates; "
+            "resume with what is in its environment.json, or choose another --out"
+        )
+    logging.getLogger(__name__).warning("%s: the model may differ in some bits from an undisturbed run", words)
 
 
 def _version(package: str) -> str | None:

@@ -6,7 +6,8 @@ preprocessing.json  what the model reads, and how a table became features
 front.bin           the numbers of a public front, as every client is sent them; absent if there are none
 rounds.jsonl        one object a round
 operator.jsonl      private runs: what must not be published of each round, in step with rounds.jsonl, and of the end
-checkpoint/         the newest state, replaced in one step; not to be published either, it counts who was drawn
+checkpoint/         the newest state and the one before it, each replaced in one step; not to be published either, they
+                    count who was drawn
 model.npz           the final model, one array a tensor
 model-best.npz      the model of the best evaluated round, in the same form
 summary.json        written last: a folder with a summary is a finished run
@@ -15,8 +16,11 @@ summary.json        written last: a folder with a summary is a finished run
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
+import logging
 import os
+import shutil
 import tomllib
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -32,9 +36,22 @@ from sottovoce.core.files import new_folder, replace_file, replacing
 if TYPE_CHECKING:
     from sottovoce.experiment.config import Experiment
 
-__all__ = ["FRONT", "RunFolder", "read_front", "read_operator", "read_rounds", "read_summary", "take_lock"]
+__all__ = [
+    "FRONT",
+    "STATES",
+    "RunFolder",
+    "read_environment",
+    "read_front",
+    "read_operator",
+    "read_rounds",
+    "read_summary",
+    "take_lock",
+]
 
 FRONT = "front.bin"
+STATES = ("state.npz", "previous.npz")  # the newest first
+
+log = logging.getLogger(__name__)
 
 Record = dict[str, Any]
 State = dict[str, NDArray[Any]]
@@ -46,6 +63,7 @@ class RunFolder:
     def __init__(self, path: Path, lock: IO[str]) -> None:
         self.path = path
         self._lock = lock
+        self._told: bytes | None = None  # hash of the records that the restored checkpoint belongs to
 
     @classmethod
     def check(cls, path: Path, *, resume: bool) -> None:
@@ -110,7 +128,7 @@ class RunFolder:
                         f"{path} was started with [{table}] {key} = {before.get(key)!r}, not {now.get(key)!r}; "
                         "resume with the same experiment, or choose another --out"
                     )
-        if (before := _read_environment(path).get("given", [])) != list(given):
+        if (before := read_environment(path).get("given", [])) != list(given):
             raise InputError(
                 f"{path} was started with these parts given as objects: {', '.join(before) or 'none'}; now it is "
                 f"{', '.join(given) or 'none'}; resume with the same, or choose another --out"
@@ -155,6 +173,11 @@ class RunFolder:
 
         Returns what is left of `rounds.jsonl` and, for a private run, of `operator.jsonl`, without the vote.
         """
+        if self._told is not None and self._told != _records_digest(self.path, round_):
+            raise RunError(
+                f"rounds.jsonl or operator.jsonl in {self.path} was changed after the checkpoint of round {round_}, or "
+                "lacks rounds before it; restore both files"
+            )
         kept = self._rewound("rounds.jsonl", read_rounds(self.path), round_)
         if not private:
             return kept, []
@@ -175,23 +198,41 @@ class RunFolder:
     # Checkpoints.
 
     def save(self, round_: int, state: State) -> None:
-        """Replace the checkpoint in one step."""
+        """Replace the checkpoint in one step, and keep the one before: a disk can spoil what was written well."""
         folder = self.path / "checkpoint"
         folder.mkdir(exist_ok=True)
-        with self._full_disk(), replacing(folder / "state.npz") as draft, draft.open("wb") as file:
-            np.savez(file, allow_pickle=False, round=np.int64(round_), **state)
+        newest, previous = (folder / name for name in STATES)
+        told = np.frombuffer(_records_digest(self.path, round_), np.uint8)
+        with self._full_disk(), replacing(newest) as draft:
+            with draft.open("wb") as file:
+                np.savez(file, allow_pickle=False, round=np.int64(round_), records=told, **state)
+            if newest.exists():
+                with replacing(previous) as older:
+                    shutil.copyfile(newest, older)
 
     def restore(self) -> tuple[int, State] | None:
-        """Return the checkpoint's round and state, or None if there is none yet."""
-        path = self.path / "checkpoint" / "state.npz"
-        if not path.exists():
+        """Return the round and state of the newest checkpoint that can be read, or None if there is none yet."""
+        newest, previous = (self.path / "checkpoint" / name for name in STATES)
+        trouble = "is gone"
+        for path in (newest, previous):
+            try:
+                with np.load(path, allow_pickle=False) as arrays:
+                    state = {name: arrays[name] for name in arrays.files}
+                round_, told = int(state.pop("round")), state.pop("records", None)
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+                trouble = f"is damaged ({error})"
+                continue
+            self._told = None if told is None else told.tobytes()
+            if path is previous:
+                log.warning("%s %s; going on from the one before, of round %d", newest, trouble, round_)
+                if newest.exists():  # it would take the place of the one that is whole
+                    newest.replace(newest.with_name("damaged.npz"))
+            return round_, state
+        if trouble == "is gone":
             return None
-        try:
-            with np.load(path, allow_pickle=False) as arrays:
-                state = {name: arrays[name] for name in arrays.files}
-            return int(state.pop("round")), state
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            raise RunError(f"{path} is damaged ({error}); delete it to start again from round 1") from None
+        raise RunError(f"{newest} {trouble}, and so is the one before; restore the folder, or choose another --out")
 
     # Models.
 
@@ -208,8 +249,19 @@ class RunFolder:
         """Raise if the model of the best round before the checkpoint is gone: it cannot be made again."""
         if not (self.path / "model-best.npz").exists():
             raise RunError(
-                f"{self.path / 'model-best.npz'} is missing, the model of round {round_}; restore it, or delete "
-                "checkpoint/ to start again from round 1"
+                f"{self.path / 'model-best.npz'} is missing, the model of round {round_}; restore it, or choose "
+                "another --out to start again from round 1"
+            )
+
+    def check_inputs(self, inputs: Mapping[str, Any]) -> None:
+        """Raise if the model reads other inputs than when the run was started; a file that is gone is written again."""
+        path, text = self.path / "preprocessing.json", json.dumps(inputs, indent=2) + "\n"
+        if not path.exists():
+            replace_file(path, text)
+        elif _read_object(path) != json.loads(text):
+            raise InputError(
+                f"{path} describes other inputs than the data of this experiment now; resume with the same data, or "
+                "choose another --out"
             )
 
     def finish(self, summary: Record, tensors: State) -> None:
@@ -302,12 +354,30 @@ def read_front(path: Path) -> bytes:
         raise RunError(f"{path / FRONT} cannot be read: {error}") from None
 
 
-def _read_environment(path: Path) -> Record:
+def read_environment(path: Path) -> Record:
+    """Return what a run was started on."""
+    return _read_object(path / "environment.json")
+
+
+def _read_object(path: Path) -> Record:
     try:
-        environment: Record = json.loads((path / "environment.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path / 'environment.json'} is damaged: {error}") from None
-    return environment
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunError(f"{path} is damaged: {error}; restore it") from None
+    if not isinstance(document, dict):
+        raise RunError(f"{path} is damaged: it holds no JSON object; restore it")
+    return document
+
+
+def _records_digest(path: Path, round_: int) -> bytes:
+    """Return the hash of what was told of all rounds up to one, to the public and to the operator."""
+    lines = [
+        json.dumps(record)
+        for records in (read_rounds(path), [{"round": 0, "operator": True}], read_operator(path))
+        for record in records
+        if record["round"] is not None and record["round"] <= round_
+    ]
+    return hashlib.sha256("\n".join(lines).encode()).digest()
 
 
 def take_lock(folder: Path, name: Path, option: str = "--out") -> IO[str]:

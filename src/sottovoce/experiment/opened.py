@@ -9,7 +9,6 @@ the ledger, if it was charged, and the run goes on with the next number.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import zipfile
 from collections.abc import Mapping
@@ -18,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sottovoce.core.errors import InputError, RunError
+from sottovoce.core.errors import InputError, PrivacyError, RunError
 from sottovoce.core.files import replacing, sync_folder
-from sottovoce.experiment.folder import RunFolder
+from sottovoce.experiment.folder import STATES, RunFolder, read_environment
 from sottovoce.experiment.records import Record, Told
 from sottovoce.federation.costs import Costs
 from sottovoce.federation.round import draws_commitment
@@ -29,6 +28,7 @@ from sottovoce.schemes import State
 
 __all__ = [
     "Opened",
+    "check_kept",
     "check_kind",
     "check_opened",
     "check_roster",
@@ -76,6 +76,24 @@ def read_opened(path: Path) -> Opened | None:
         raise RunError(f"{file} is damaged ({error}); restore it: no round may be played twice") from None
 
 
+def check_kept(path: Path, done: int, opened: Opened | None, ledger: Ledger | None) -> None:
+    """Raise if a part of what a run between machines goes on from is gone: it would begin anew under later numbers.
+
+    `done` is the round of the checkpoint, 0 if there is none. Round 1 may be open, or charged, before the first one.
+    """
+    begun = max([0 if opened is None else opened.round, *(() if ledger is None else ledger.rounds)])
+    where = path / "checkpoint"
+    if not done and begun > 1:
+        kind = RunError if ledger is None else PrivacyError
+        raise kind(
+            f"{where / STATES[0]} is gone, and round {begun} was begun: the run would begin anew, and all its rounds "
+            "are spent; restore the folder, or choose another --out"
+        )
+    if done and (opened is None or opened.round < done):
+        what = "is gone" if opened is None else f"is of round {opened.round}, an older copy"
+        raise RunError(f"{where / 'opened.npz'} {what}; restore it: no round may be played twice")
+
+
 def check_opened(ledger: Ledger, done: int, state: State, opened: Opened | None) -> None:
     """Raise unless checkpoint and open round count the draws that the ledger has recorded last.
 
@@ -110,14 +128,14 @@ def sync_records(path: Path) -> None:
 def run_id(path: Path) -> bytes:
     """Return the 16 bytes that were drawn for a run between machines when its folder was made."""
     try:
-        return bytes.fromhex(_environment(path)["run"])
+        return bytes.fromhex(read_environment(path)["run"])
     except (ValueError, KeyError, TypeError):
         raise RunError(f"{path / 'environment.json'} does not hold the id of a run between machines") from None
 
 
 def check_kind(path: Path, *, deployed: bool) -> None:
     """Raise if a simulation is to go on between machines, or the other way round."""
-    if ("run" in _environment(path)) != deployed:
+    if ("run" in read_environment(path)) != deployed:
         was, now = ("a simulation", "between machines") if deployed else ("a run between machines", "as a simulation")
         raise InputError(f"{path} is the folder of {was}, which cannot go on {now}; choose another --out")
 
@@ -129,19 +147,11 @@ def keys_digest(keys: Mapping[int, bytes]) -> str:
 
 def check_roster(path: Path, keys: Mapping[int, bytes]) -> None:
     """Raise if others take part than before: draws, and what a client may still give, are counted by its number."""
-    if _environment(path).get("keys") != keys_digest(keys):
+    if read_environment(path).get("keys") != keys_digest(keys):
         raise InputError(
             f"{path} was begun with another roster, and a run is bound to its roster; go on with that one, or choose "
             "another --out"
         )
-
-
-def _environment(path: Path) -> Record:
-    try:
-        environment: Record = json.loads((path / "environment.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path / 'environment.json'} is damaged: {error}") from None
-    return environment
 
 
 def _void_record(round_: int, costs: Costs | None) -> Told:

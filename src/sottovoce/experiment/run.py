@@ -17,13 +17,14 @@ from sottovoce.experiment.client_accuracy import client_accuracy, clients_note
 from sottovoce.experiment.config import Experiment
 from sottovoce.experiment.deployed import Deployed
 from sottovoce.experiment.engine_table import NETWORKS
-from sottovoce.experiment.environment import describe_environment
+from sottovoce.experiment.environment import check_environment, describe_environment
 from sottovoce.experiment.fingerprint import check_fingerprint, keep_fingerprint
 from sottovoce.experiment.folder import RunFolder
 from sottovoce.experiment.fronts import front_numbers
 from sottovoce.experiment.given import NOTHING, Callbacks, Given
 from sottovoce.experiment.loads import load_of
 from sottovoce.experiment.opened import (
+    check_kept,
     check_kind,
     check_opened,
     check_roster,
@@ -105,6 +106,7 @@ def run(
                 return folder.finished
             check_kind(path, deployed=False)
             parts = gather(experiment, given, folder.front)
+            folder.check_inputs(parts.dataset.describe_inputs())
             check_fingerprint(folder.path, parts)
             protection = protect(parts)
             with start_engine(parts) as (engine, evaluator):
@@ -142,6 +144,8 @@ def _run_deployed(experiment: Experiment, path: Path, deployed: Deployed, observ
                 check_roster(path, deployed.keys)
             front, run_ = folder.front, run_id(path)
         parts = deployed.parts(experiment, front, run_)
+        if known:
+            folder.check_inputs(parts.dataset.describe_inputs())
         protection = protect(parts)
         evaluator = own_records(parts)
         ready = make_ready(protection, evaluator)
@@ -185,11 +189,15 @@ def play(
         folder.check_best(best["round"])
     opened = None if deployed is None else read_opened(folder.path)
     with _ledger(folder, ready, records) as ledger:
+        if ledger is not None and deployed is not None:
+            check_opened(ledger, done, state, opened)
+        elif ledger is not None and done:
+            ledger.check_draws(done, draws_commitment(state))
+        if deployed is not None:
+            check_kept(folder.path, done, opened, ledger)
+        elif done or (ledger is not None and ledger.rounds):
+            check_environment(folder.path, parts, ledger, done)
         if ledger is not None:
-            if deployed is not None:
-                check_opened(ledger, done, state, opened)
-            elif done:
-                ledger.check_draws(done, draws_commitment(state))
             ready = _elect(ready, engine, folder, ledger, deployed=deployed is not None)
         state = state or ready.server.init(_start(ready, engine, folder, ledger, deployed=deployed is not None))
         ready.enrol(engine, state if done else None)
@@ -204,8 +212,8 @@ def play(
         aborts = None if deployed is None else Aborts(deployed)
         if deployed is not None:
             server = replace(server, opened=partial(write_opened, folder.path))
-        if opened is not None and opened.round > done:
-            done = opened.round
+        while opened is not None and opened.round > done:  # two of them, after a checkpoint that the disk has spoilt
+            done += 1
             state = with_seen({**state, **opened.draws}, VOID)
             told = void(folder, done, state, ledger, None if ready.plan is None else costs)
             expose(parts.experiment, ready.plan, folder.path)

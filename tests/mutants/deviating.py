@@ -47,8 +47,8 @@ MUTANTS = (
         tests=DEVIATING,
     ),
     of(
-        "deviating-sum-compared",
-        "one word for all coordinates is compared: errors that cancel pass",
+        "deviating-low-bits-compared",
+        "the highest bits of the difference are not compared: errors of 2^13 and more pass, and move the released sum",
         (
             "secagg/ballots/leader.py",
             "(products - sums_of(chunk, second, kind)).tobytes()",

@@ -63,7 +63,7 @@ MUTANTS = (
     of(
         "damaged-checkpoint-kept",
         "a damaged checkpoint takes the place of the last one that is whole",
-        ("experiment/folder.py", 'newest.replace(newest.with_name("damaged.npz"))', "pass"),
+        ("experiment/folder.py", 'newest.rename(newest.with_name("damaged.npz"))', "pass"),
         tests=STATES,
     ),
     of(

@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 
 from sottovoce.core.errors import InputError, PrivacyError, RunError
+from sottovoce.core.files import PRIVATE, replace_file, sync_folder, write_new
 from sottovoce.data import Shards
 from sottovoce.data.divided import Away
 from sottovoce.experiment.parts import Parts
@@ -42,7 +43,9 @@ def keep_fingerprint(path: Path, parts: Parts) -> None:
     folder = path / "checkpoint"
     try:
         folder.mkdir(exist_ok=True)
-        _write(folder / _FILE, json.dumps({"salt": salt.hex(), "mac": _mac(parts, secret, salt)}).encode() + b"\n")
+        replace_file(
+            folder / _FILE, json.dumps({"salt": salt.hex(), "mac": _mac(parts, secret, salt)}).encode() + b"\n", PRIVATE
+        )
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror}; mend it and go on with --resume") from None
 
@@ -88,9 +91,11 @@ def _secret(*, make: bool = False) -> bytes | None:
         if make and not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             draft = file.with_name(f"{file.name}.{os.getpid()}")
-            _write(draft, os.urandom(_BYTES))
+            draft.unlink(missing_ok=True)
+            write_new(draft, os.urandom(_BYTES), PRIVATE)
             try:
                 os.link(draft, file)  # unlike a rename it does not replace a key that another process made meanwhile
+                sync_folder(file.parent)
             except FileExistsError:
                 pass
             finally:
@@ -123,14 +128,3 @@ def _arrays(parts: Parts) -> Iterator[tuple[str, np.ndarray[tuple[int, ...], np.
         yield from (("order", owners.order), ("offsets", owners.offsets))
     elif isinstance(owners, Away):  # the digest of each part
         yield "parts", np.frombuffer("".join(owners.parts).encode(), np.uint8)
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file that this user alone may read, in one step."""
-    draft = path.with_name(path.name + ".new")
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)

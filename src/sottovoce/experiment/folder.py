@@ -228,7 +228,7 @@ class RunFolder:
             if path is previous:
                 log.warning("%s %s; going on from the one before, of round %d", newest, trouble, round_)
                 if newest.exists():  # it would take the place of the one that is whole
-                    newest.replace(newest.with_name("damaged.npz"))
+                    newest.rename(newest.with_name("damaged.npz"))
             return round_, state
         if trouble == "is gone":
             return None

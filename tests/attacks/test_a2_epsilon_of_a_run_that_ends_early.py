@@ -87,12 +87,15 @@ def test_patience_does_not_lower_epsilon(tmp_path: Path) -> None:
     holds(summary, tmp_path / "run", charges=summary["rounds"])
 
 
-def test_aborted_rounds_do_not_lower_epsilon(tmp_path: Path) -> None:
+def test_aborted_rounds_leave_no_epsilon_at_all(tmp_path: Path) -> None:
+    """That they were aborted depends on who came (A3): neither the plan's epsilon nor a lower one is promised."""
     leave = {"leave": [[round_, client, "mask"] for round_ in (5, 6) for client in range(20)]}
     summary = run(small(privacy=PRIVACY, devices=leave, engine=ONE), tmp_path / "run")
 
     assert summary["aborted_rounds"] == 2
-    holds(summary, tmp_path / "run", charges=4)
+    assert summary["epsilon"] is summary["epsilon_spent"] is summary["epsilon_best_round"] is None
+    assert summary["privacy"]["epsilon_if_all_answer"] == pytest.approx(8.0, abs=0.01)
+    assert {record["epsilon"] for record in read_rounds(tmp_path / "run")} == {None}
 
 
 def test_a_run_to_the_end_has_spent_what_was_planned(tmp_path: Path) -> None:

@@ -382,7 +382,7 @@ def test_a_limit_is_fixed_when_the_file_is_made(tmp_path: Path) -> None:
 
     with pytest.raises(PrivacyError, match=r"budget_epsilon is 9, but b was made with 2\.5"):
         run(once(2, budget=str(tmp_path / "b"), budget_epsilon=9.0), tmp_path / "run-2")
-    with pytest.raises(PrivacyError, match=r"budget_delta must be at most 1 / clients = 0\.05, got 0\.5"):
+    with pytest.raises(PrivacyError, match=r"budget_delta must be below 1 / clients = 0\.05, got 0\.5"):
         run(once(3, budget=str(tmp_path / "c"), budget_epsilon=9.0, budget_delta=0.5), tmp_path / "run-3")
     assert not (tmp_path / "c").exists(), "a refusal leaves nothing behind"
 

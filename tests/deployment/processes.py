@@ -22,7 +22,7 @@ from sottovoce.federation.mqtt.envelope import Kind, kind_of, phase_of, topic_fr
 
 __all__ = ["NODES", "Killed", "Processes", "federate"]
 
-NODES = 3
+NODES = 4
 
 
 class Killed(BaseException):

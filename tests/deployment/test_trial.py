@@ -201,13 +201,13 @@ def test_what_a_killed_server_left_is_removed_and_what_is_in_use_is_not(tmp_path
 @needs_mosquitto
 def test_a_server_that_was_killed_goes_on_with_the_nodes_that_waited(tmp_path: Path) -> None:
     told = tables(
-        clients=3,
+        clients=4,
         rounds=12,
         aggregation={"secure": "real"},
         privacy={"noise_multiplier": 3.0, "delta": 1e-2, "clip_norm": 0.5},
     )
     out = tmp_path / "run"
-    with trial(parse(told), 3, out, simulated=False, kind="mosquitto") as made:
+    with trial(parse(told), 4, out, simulated=False, kind="mosquitto") as made:
         command = [sys.executable, "-m", "sottovoce", "serve", str(made.folder / "experiment.toml"), "--out", str(out)]
         command += ["--keys", str(made.keys), "--set", f"engine.broker={made.broker.url}", "--json"]
         first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -219,7 +219,7 @@ def test_a_server_that_was_killed_goes_on_with_the_nodes_that_waited(tmp_path: P
             assert process.wait(20) == 0
         states = list((made.folder / "fed" / "nodes").glob("*/state/*"))
         charged = [verify(state / "ledger.jsonl") for state in states]
-        secret = [(made.folder / "fed" / "nodes" / f"node{number}" / "signing.key").read_text() for number in range(3)]
+        secret = [(made.folder / "fed" / "nodes" / f"node{number}" / "signing.key").read_text() for number in range(4)]
         written = [file.read_bytes() for state in states for file in state.iterdir()]
         written += [log.read_bytes() for log in made.folder.glob("*.log")]
         modes = {file.stat().st_mode & 0o077 for file in made.folder.glob("*.npz")}
@@ -227,7 +227,7 @@ def test_a_server_that_was_killed_goes_on_with_the_nodes_that_waited(tmp_path: P
     assert again.returncode == 0, again.stderr
     records = [json.loads(line) for line in (out / "rounds.jsonl").read_text().splitlines()]
     assert [record["round"] for record in records] == list(range(1, 13))
-    assert len(charged) == 3 and all(verdict.problem is None for verdict in charged)
+    assert len(charged) == 4 and all(verdict.problem is None for verdict in charged)
     assert all(len(set(verdict.charged)) == len(verdict.charged) <= 12 for verdict in charged)
     assert verify(out / "ledger.jsonl").problem is None
     assert not any(key.strip().encode() in text for key in secret for text in written)

@@ -104,9 +104,8 @@ def test_aborted_rounds_are_told_and_charged_only_if_they_reached_the_unmask_req
     assert _charged(tmp_path / "run") == [2, 3]
     first, second, third = read_rounds(tmp_path / "run")
     assert [record.get("aborted") for record in (first, second, third)] == [True, True, None]
-    assert (first["epsilon_spent"], summary["aborted_rounds"]) == (0.0, 2)
-    assert summary["epsilon_spent"] == third["epsilon_spent"] > second["epsilon_spent"] > 0
-    assert summary["epsilon"] == third["epsilon"] == first["epsilon"] >= third["epsilon_spent"]
+    assert summary["aborted_rounds"] == 2
+    assert summary["epsilon"] is summary["epsilon_spent"] is third["epsilon"] is None, "who leaves tells who was drawn"
 
 
 @pytest.mark.parametrize("aggregation", [REAL, SESSION], ids=["round", "session"])

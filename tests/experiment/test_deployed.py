@@ -87,7 +87,7 @@ def lose(*rounds: int, phase: str = "mask") -> Any:
     ("scheme", "phase"), [("fl-std", "share"), ("fl-std", "unmask"), ("fl-sign", "unmask"), ("adaptive", "share")]
 )
 def test_a_private_round_without_quorum_looks_like_any_other(scheme: str, phase: str, tmp_path: Path) -> None:
-    experiment = private(scheme)
+    experiment = private(scheme, aggregation={"answer_rate": None})
     deployed, _ = federation(experiment, lost=lose(2, phase=phase))
     summary = run(experiment, tmp_path / "run", deployed=deployed)
     rounds, operator = read_rounds(tmp_path / "run"), read_operator(tmp_path / "run")
@@ -95,7 +95,8 @@ def test_a_private_round_without_quorum_looks_like_any_other(scheme: str, phase:
     assert [record.keys() for record in rounds] == [rounds[0].keys()] * 3
     assert ledger(tmp_path / "run")[1:] == [(kind, round_) for round_ in (1, 2, 3) for kind in ("draws", "charge")]
     assert summary["aborted_rounds"] == 0
-    assert summary["epsilon"] is not None
+    assert {record["epsilon"] for record in rounds} == {summary["epsilon"]} == {None}, "nobody vouched for answers"
+    assert "answer_rate" in summary["epsilon_reason"]
     assert ["reason" in record for record in operator] == [False, True, False]
     assert [record["rounds_without_quorum"] for record in operator] == [0, 1, 1]
     assert len({record["loss"] for record in rounds}) == 3  # the model moved by the noise
@@ -139,11 +140,11 @@ def test_when_nobody_answers_the_server_pauses_longer_each_time_and_epsilon_is_n
     assert [record["epsilon_spent"] is None for record in rounds] == [epsilon is None for epsilon in epsilons]
     assert summary["epsilon_spent"] is None
     assert pauses == [1.0, 2.0, 3.0]
-    assert [epsilon is None for epsilon in epsilons] == [False, False, True, True, True, True]
+    assert [epsilon is None for epsilon in epsilons] == [False, True, True, True, True, True]
     assert summary["epsilon"] is None
     assert summary["privacy"]["epsilon"] is None
     assert summary["epsilon_best_round"] is None
-    assert "paused after a round that nobody answered" in summary["epsilon_reason"]
+    assert "a round had too few answers" in summary["epsilon_reason"]
     assert summary["epsilon_server"] is not None
 
 
@@ -159,7 +160,7 @@ def test_too_many_rounds_without_quorum_end_the_run_and_it_can_be_resumed(tmp_pa
     assert [record["round"] for record in read_rounds(tmp_path / "run")] == [1, 2, 3, 4, 5]
     assert not any("void" in record for record in read_rounds(tmp_path / "run"))
     assert summary["epsilon"] is None
-    assert "too many rounds had no quorum" in summary["epsilon_reason"]
+    assert "a round had too few answers" in summary["epsilon_reason"]
 
 
 def test_an_observer_that_stops_leaves_no_round_open(tmp_path: Path) -> None:
@@ -292,9 +293,9 @@ def test_reports_cope_with_a_private_run_that_has_no_epsilon_against_outsiders(t
 
     assert summary["epsilon"] is None
     assert told["ledger"]["intact"]
-    assert any("no epsilon against outsiders: the server paused" in note for note in said)
+    assert any("no epsilon against outsiders: a round had too few answers" in note for note in said)
     assert "against the server" in repr(Result(path))
-    assert "the server paused" in repr(Result(path))
+    assert "too few answers" in repr(Result(path))
     told_first = next(line for line in _first_column(card(told)) if line.startswith("epsilon against"))
     assert told_first.endswith("the server")
     write_html([read_run(path)], tmp_path / "page.html")

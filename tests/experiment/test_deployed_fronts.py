@@ -20,7 +20,7 @@ from sottovoce.experiment.protection import Protection
 from sottovoce.experiment.run import run
 from sottovoce.federation.client import setup_message
 from sottovoce.federation.engine import Request
-from tests.experiment.machines import ONE, PRIVATE, REAL, federation
+from tests.experiment.machines import ALL_ANSWER, ONE, PRIVATE, federation
 from tests.experiment.played import Tables, ledger, merged, model
 from tests.experiment.small import small
 
@@ -62,7 +62,7 @@ def private(*several: Tables) -> Experiment:
         "data": {"clients": 4},
         "cohort": {"sample_rate": 1},
         "privacy": PRIVATE,
-        "aggregation": REAL,
+        "aggregation": ALL_ANSWER,
         **ONE,
     }
     whole = merged(base, *several)

@@ -330,7 +330,7 @@ def test_a_ledger_that_knows_less_than_the_checkpoint_is_refused(
     [
         ({"aggregation": {"weighting": "records"}}, PrivacyError, "weighs every client equally"),
         ({"aggregation": {"secure": "none"}}, PrivacyError, "sees single messages"),
-        ({"privacy": {"delta": 0.1}}, PrivacyError, "delta must be at most 1 / clients = 0.05, got 0.1"),
+        ({"privacy": {"delta": 0.1}}, PrivacyError, "delta must be below 1 / clients = 0.05, got 0.1"),
         ({"privacy": {"delta": 0.0}}, InputError, r"delta must be in \(0, 1\)"),
         ({"scheme": {"name": "sign-sgd"}, "cohort": {"sample_rate": 1}}, PrivacyError, "sign-sgd has no private twin"),
         ({"privacy": {"epsilon": 0.0}}, InputError, r"epsilon must be in \[0.001, 10000\], got 0"),

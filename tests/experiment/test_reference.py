@@ -66,7 +66,7 @@ def test_rows_of_the_markdown_have_five_cells() -> None:
 
 
 def test_one_table_and_one_key_can_be_found() -> None:
-    assert [key.key for key in find("cohort")[0].keys] == ["sampling", "sample_rate", "cap"]
+    assert [key.key for key in find("cohort")[0].keys] == ["sampling", "sample_rate", "cap", "floor"]
     assert find("[model]") == find("model")
     assert [key.default for key in find("model.projection.samples")[0].keys] == [4000]
     (rounds,) = find("experiment.rounds")[0].keys

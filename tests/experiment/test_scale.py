@@ -29,7 +29,7 @@ def test_a_private_plan_on_paper_lowers_delta() -> None:
     private = {"epsilon": 8.0, "epsilon_server": 8.0, "delta": 0.01, "clip_norm": 1.0}
     told = at_scale(small(privacy=private), clients=10**6, cohort=10**5)
 
-    assert told["delta"] == 1e-6 and told["epsilon_server"] <= 8.0
+    assert told["delta"] == 0.99e-6 and told["epsilon_server"] <= 8.0
 
 
 def test_a_cohort_larger_than_everybody_is_refused() -> None:

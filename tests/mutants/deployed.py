@@ -146,12 +146,6 @@ class SecretStreams""",
         tests=COVERED,
     ),
     of(
-        "pause-keeps-epsilon",
-        "a pause shows that nobody answered, and epsilon is claimed all the same",
-        ("experiment/visible.py", "return with_seen(state, PAUSED) if self.pause else state", "return state"),
-        tests=PAUSES,
-    ),
-    of(
         "no-end-of-aborts",
         "a run without nodes spends its budget on noise",
         ("experiment/visible.py", "return self.count >= self.deployed.max_aborts", "return False"),

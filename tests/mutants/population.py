@@ -16,7 +16,7 @@ MUTANTS = (
         "a run that stops early promises less than its plan",
         (
             "experiment/summary.py",
-            '"epsilon": None if plan is None else plan.epsilon,',
+            '"epsilon": None if plan is None else plan.describe()["epsilon"],',
             '"epsilon": None if plan is None else plan.epsilon_after(min(spent, plan.rounds)),',
         ),
         tests=EARLY,
@@ -36,7 +36,7 @@ MUTANTS = (
         "the choice of the best round is not charged",
         (
             "experiment/summary.py",
-            '"epsilon_best_round": None if plan is None else plan.epsilon,',
+            '"epsilon_best_round": None if plan is None else plan.describe()["epsilon"],',
             '"epsilon_best_round": best and best.get("epsilon_spent"),',
         ),
         tests=EARLY,
@@ -162,8 +162,8 @@ MUTANTS = (
         "a run whose cohorts outsiders saw stays at the amplified epsilon",
         (
             "experiment/run.py",
-            "                if seen(state):  # charged before a pause or an end shows it\n",
-            "                if False:\n",
+            "            if seen(state):  # charged before a pause or an end shows it\n",
+            "            if False:\n",
         ),
         tests=f"{RUNS}::test_a_run_between_machines_reserves_too_and_pays_as_against_the_server_once_outsiders_saw_a_cohort",
     ),

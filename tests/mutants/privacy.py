@@ -86,7 +86,7 @@ MUTANTS = (
         "small cohorts that are sent home tell who was drawn",
         (
             "privacy/plan/solver.py",
-            "floor_slack=_floor_slack(request, shares.cap, shares.floor, rounds)",
+            "floor_slack=floor_slack(request, shares.cap, shares.floor, rounds)",
             "floor_slack=0.0",
         ),
         tests="tests/statistical/test_floor.py",
@@ -156,7 +156,7 @@ MUTANTS = (
     of(
         "fixed-cohorts-charged-as-poisson",
         "a client that takes another's place moves the sum by two norms",
-        ("privacy/accounting/events.py", "return 2.0 if", "return 1.0 if"),
+        ("privacy/adjacency.py", "return 2.0 if", "return 1.0 if"),
         tests="tests/privacy/test_events.py",
     ),
     of(

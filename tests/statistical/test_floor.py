@@ -57,12 +57,12 @@ def gaussian_delta(epsilon: float, rate: float, noise: float, rounds: int) -> fl
     list(product([3, 8], [0.3, 0.5], [2, 3], [1, 2])),
 )
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 2.5])
-def test_a_floor_costs_at_most_the_chance_that_the_others_are_just_below_it(
+def test_a_floor_costs_at_most_the_chance_to_be_drawn_while_the_others_are_just_below_it(
     clients: int, rate: float, floor: int, rounds: int, epsilon: float
 ) -> None:
     exact = exact_delta(epsilon, clients=clients, rate=rate, floor=floor, noise=1.0, rounds=rounds)
 
-    charged = rounds * float(binom.pmf(floor - 1, clients - 1, rate))
+    charged = rounds * rate * float(binom.pmf(floor - 1, clients - 1, rate))
 
     assert exact <= gaussian_delta(epsilon, rate, 1.0, rounds) + charged + 1e-9
 
@@ -74,7 +74,7 @@ def test_without_that_charge_the_claim_would_be_false() -> None:
 
 
 def test_a_floor_that_delta_cannot_pay_for_is_refused() -> None:
-    with pytest.raises(PrivacyError, match="cohort_floor is too high: a cohort below it has probability"):
+    with pytest.raises(PrivacyError, match="cohort_floor is too high: a cohort just below it has probability"):
         PrivacyPlan.solve(
             clients=2,
             sample_rate=0.5,
@@ -95,8 +95,8 @@ def test_a_high_floor_is_charged_and_the_default_one_costs_next_to_nothing() -> 
 
     assert 30 < usual.shares.floor < 52
     assert 0 < event.floor_slack <= 1e-4 * 1e-5
-    assert 200 * binom.cdf(usual.shares.floor, 5999, 1 / 60) > 1e-9, "a higher one would cost more than that"
-    assert 0.01 * 1e-5 < dear.floor_slack < 1e-5
+    assert 200 * binom.cdf(usual.shares.floor, 5999, 1 / 60) > 1e-9, "cohorts below a higher one are likelier than that"
+    assert dear.floor_slack == pytest.approx(200 / 60 * binom.pmf(51, 5999, 1 / 60), rel=0.01)
     assert higher.epsilon > usual.epsilon
 
 

@@ -15,7 +15,6 @@ from sottovoce.experiment.constraints import Constraint
 from sottovoce.experiment.names import SCHEME_KEYS
 from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.public import is_clients
-from sottovoce.federation.cohort import Cohort
 from sottovoce.federation.costs import downlink_size
 from sottovoce.schemes import Scheme, known
 from sottovoce.schemes.registry import scheme_class
@@ -95,7 +94,7 @@ def with_pace(parts: Parts, pace: Pace) -> Parts:
     }
     if most is not None and pace.sample_rate == 1:
         changes["privacy"] = {"max_participations": None}  # nobody would be left for the others
-    cohort = Cohort(parts.cohort.clients, pace.sample_rate, parts.cohort.sampling, parts.cohort.cap)
+    cohort = replace(parts.cohort, sample_rate=pace.sample_rate)
     return replace(parts, experiment=_changed(experiment, changes), cohort=cohort)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final, Literal
@@ -11,13 +12,14 @@ from pydantic import Field
 from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.core.streams import Streams
 from sottovoce.devices import Dropout, Population
+from sottovoce.devices.dropout import PHASES
 from sottovoce.experiment.table import Table
 
 if TYPE_CHECKING:
     from sottovoce.experiment.config import Experiment
     from sottovoce.schemes import Scheme
 
-__all__ = ["DevicesTable", "check_devices", "make_dropout", "read_latency"]
+__all__ = ["DevicesTable", "answer_rate", "check_devices", "make_dropout", "read_latency"]
 
 SERVER: Final = "server"
 _OF_PROFILES: Final = ("rates", "failures", "availability", "deadline", "over_select", "round_every", "latency")
@@ -91,6 +93,7 @@ def check_devices(experiment: Experiment, scheme: Scheme) -> None:
     table = experiment.devices
     make_dropout(experiment)
     read_latency(table)
+    _check_answers(experiment)
     if table.profile is None:
         for key in _OF_PROFILES:
             if getattr(table, key) != DevicesTable.model_fields[key].get_default(call_default_factory=True):
@@ -135,6 +138,53 @@ def _check_over_select(experiment: Experiment, scheme: Scheme) -> None:
             f"[devices] over_select = {over:g} keeps {1 / over:.2g} of the clients that were invited, but a secure sum "
             f"needs more than {share:.2g} of them to stay; lower it"
         )
+
+
+def answer_rate(experiment: Experiment, *, deployment: bool) -> float | None:
+    """Return the least chance of each client to answer to the end of a round, whatever others do; None if unknown.
+
+    It is what the file declares. In a simulation it also follows from the chances to leave; which clients leave for
+    certain, and whom a device loses, is no such chance. With keys of a session one client that leaves can end a round
+    however many are left, and no rate tells how likely that is.
+    """
+    declared, table = experiment.aggregation.answer_rate, experiment.devices
+    if declared is not None:
+        return declared
+    if deployment or table.leave or _loses(table):
+        return None
+    rate = _staying(experiment)
+    return None if rate < 1 and _standing(experiment) else rate
+
+
+def _check_answers(experiment: Experiment) -> None:
+    """Raise if the declared answer rate contradicts what is simulated, or what the keys of the sum need."""
+    declared, table = experiment.aggregation.answer_rate, experiment.devices
+    if declared is None:
+        return
+    key = f"[aggregation] answer_rate = {declared:g}"
+    if declared < 1 and _standing(experiment):
+        raise ValueError(
+            f'{key}: with [aggregation] key_life = "session" one client that leaves can end a round however many are '
+            'left, and nobody can charge for that; remove it, or set key_life = "round"'
+        )
+    if table.leave:
+        raise ValueError(f"{key}, but [devices] leave names clients that leave for certain; remove one of them")
+    if declared > (rate := _staying(experiment)):
+        raise ValueError(f"{key}, but with [devices] dropout clients answer with a chance of {rate:.4g}; lower it")
+
+
+def _staying(experiment: Experiment) -> float:
+    chances = make_dropout(experiment).chances
+    phases = PHASES if experiment.secure == "real" else PHASES[: PHASES.index("mask") + 1]
+    return math.prod(1 - chances.get(phase, 0.0) for phase in phases)
+
+
+def _standing(experiment: Experiment) -> bool:
+    return experiment.secure == "real" and experiment.aggregation.key_life == "session"
+
+
+def _loses(table: DevicesTable) -> bool:
+    return table.profile is not None and (table.failures or table.deadline is not None)
 
 
 def make_dropout(experiment: Experiment) -> Dropout:

@@ -271,6 +271,7 @@ def gather(experiment: Experiment, given: Given = NOTHING, front: bytes | None =
         sample_rate=experiment.cohort.sample_rate,
         sampling=experiment.cohort.sampling,
         cap=experiment.cohort.cap,
+        floor=experiment.cohort.floor,
     )
     check_defended_cohort(experiment.aggregation, cohort)
     check_records(experiment.switches, experiment.experiment.rounds, owners, experiment.client.held_out)

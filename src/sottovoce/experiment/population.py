@@ -188,9 +188,9 @@ def _budget(experiment: Experiment, table: PrivacyTable, plan: PrivacyPlan) -> B
     )
     delta = table.budget_delta or 2 * table.delta
     limited = table.budget_epsilon is not None or table.budget_epsilon_server is not None
-    if limited and delta > 1 / plan.request.clients and not table.unsafe_delta:
+    if limited and delta * plan.request.clients >= 1 and not table.unsafe_delta:
         raise PrivacyError(
-            f"budget_delta must be at most 1 / clients = {1 / plan.request.clients:g}, got {delta:g} "
+            f"budget_delta must be below 1 / clients = {1 / plan.request.clients:g}, got {delta:g} "
             f"({'as set' if table.budget_delta else 'twice delta'}); set it, or lower delta"
         )
     return Budget(Path(table.budget or ""), terms)

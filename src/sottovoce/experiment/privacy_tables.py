@@ -46,8 +46,7 @@ class PrivacyTable(Table):
         1e-5,
         gt=0,
         lt=1,
-        description="Probability with which the promise of epsilon may fail. At most 1 / clients, or the run is "
-        "refused.",
+        description="Probability with which the promise of epsilon may fail. Below 1 / clients, or the run is refused.",
     )
     accountant: Literal["pld", "rdp", "moments"] = Field(
         "pld",
@@ -172,7 +171,7 @@ class PrivacyTable(Table):
     )
     unsafe_delta: bool = Field(
         False,
-        description="Allow a delta above 1 / clients, which permits publishing somebody's data outright.",
+        description="Allow a delta of 1 / clients and above, which permits publishing somebody's data outright.",
     )
     unsafe_clip_norm: bool = Field(
         False,
@@ -292,6 +291,15 @@ class AggregationTable(Table):
         gt=0,
         description="How many of a cohort must stay to the end, or the round is given up. Up to 1 it is a share (2/3 "
         "of n clients means floor(2n/3) + 1), above 1 a number. More than half. Not set: 2/3.",
+    )
+    answer_rate: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="Least chance of each client that is asked to answer to the end of a round, whatever others do, "
+        "such as 0.98. In a private run rounds with too few answers are charged by it (docs/privacy.md). Not set: in a "
+        "simulation it follows from [devices], and is 1 where nobody leaves; where nobody knows it, as between "
+        "machines, epsilon is null.",
     )
     colluders: int = Field(
         0,

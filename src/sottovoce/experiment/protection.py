@@ -11,10 +11,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Final
 
 from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.core.streams import Seeds
 from sottovoce.experiment.ballot_rules import ballot_form
+from sottovoce.experiment.device_table import answer_rate
 from sottovoce.experiment.measure import MEASURED
 from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.switches_table import smallest_session
@@ -29,13 +31,17 @@ from sottovoce.federation.quorum import Fewest
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.privacy.accounting.events import Event
 from sottovoce.privacy.plan.request import PrivacyRequest
+from sottovoce.privacy.plan.shares import floor_note
+from sottovoce.privacy.plan.solver import cohort_cap
 from sottovoce.privacy.plan.vote import vote_plan
 from sottovoce.schemes import Scheme
 from sottovoce.secagg import Policy, check_threshold
 from sottovoce.secagg.ballots import BallotTerms
-from sottovoce.secagg.graph import choose
+from sottovoce.secagg.graph import COMPLETE_UP_TO, choose
 
 __all__ = ["Protection", "everyone", "privacy_request", "protect", "threshold"]
+
+OTHER_FLOORS: Final = 0.1  # of delta: what the least cohort of a vote, or of all measurements, may cost
 
 
 @dataclass(frozen=True)
@@ -75,8 +81,26 @@ class Protection:
         return FloatGrid(bound.length, cohort.most, experiment.aggregation.largest)
 
     @property
+    def cohort_floor(self) -> int | None:
+        """Return the least cohort of which a sum is opened; None where the server sees each message."""
+        if self.plan is not None:
+            return self.plan.shares.floor
+        return None if self.parts.experiment.secure == "none" else self._smallest_session
+
+    @property
+    def floor_note(self) -> str | None:
+        """Say that cohorts may be too small to hide a client among others; None if they are not."""
+        plans = [plan for plan in (self.vote_plan, self.warm_plan, self.evaluation_plan, self.plan) if plan is not None]
+        if plans:
+            return next((plan.floor_note for plan in plans if plan.floor_note is not None), None)
+        if (floor := self.cohort_floor) is None:
+            return None
+        return floor_note(floor, self.parts.experiment.aggregation.colluders)
+
+    @property
     def _smallest_session(self) -> int:
-        return smallest_session(self.parts.experiment.switches, self.parts.cohort.least)
+        cohort, experiment = self.parts.cohort, self.parts.experiment
+        return smallest_session(experiment.switches, cohort.smallest(experiment.aggregation.colluders))
 
     def ballot_terms(self, plan: PrivacyPlan | None, setup: bytes) -> BallotTerms | None:
         """Return the terms of a real count of ballots; None if there is none."""
@@ -107,9 +131,7 @@ class Protection:
             bits=self.coding(bound, plan).bits,
             length=bound.length if plan is None else plan.word_length,
             threshold=self.fewest(plan),
-            fewest=max(
-                2, smallest_session(experiment.switches, self.parts.cohort.least) if plan is None else plan.shares.floor
-            ),
+            fewest=max(2, self._smallest_session if plan is None else plan.shares.floor),
             colluders=table.colluders,
             graph_share=table.graph_colluders,
             neighbours=table.neighbours,
@@ -139,12 +161,14 @@ def privacy_request(
 ) -> PrivacyRequest:
     """Return what the tables ask of the privacy plan of the training rounds."""
     bound = parts.scheme.bind(parts.network.dim)
-    return PrivacyRequest(
+    request = PrivacyRequest(
         deployment=parts.deployment,
         clients=parts.cohort.clients,
         sample_rate=float(parts.cohort.sample_rate),
         sampling=parts.cohort.sampling,
         cohort_cap=parts.cohort.cap,
+        cohort_floor=parts.cohort.floor,
+        answer_rate=answer_rate(parts.experiment, deployment=parts.deployment),
         rounds=parts.experiment.experiment.rounds,
         threshold=float(threshold(parts)),
         colluders=parts.experiment.aggregation.colluders,
@@ -172,6 +196,18 @@ def privacy_request(
         unsafe_preprocessing=table.unsafe_preprocessing,
         unsafe_test=table.unsafe_test,
     )
+    return replace(request, answer_rate=None) if _tips_neighbours(parts, request) else request
+
+
+def _tips_neighbours(parts: Parts, request: PrivacyRequest) -> bool:
+    """Tell whether one client that leaves may keep a neighbour's secret closed though enough others answer.
+
+    So it is in a sparse graph, where the few neighbours of a client open its secrets; no rate is charged for that.
+    """
+    if parts.experiment.secure != "real" or request.answer_rate in (None, 1):
+        return False
+    cap, neighbours = cohort_cap(request), parts.experiment.aggregation.neighbours
+    return neighbours < cap - 1 if neighbours else cap > COMPLETE_UP_TO
 
 
 def threshold(parts: Parts) -> Fraction:
@@ -204,6 +240,8 @@ def _solved(
         spent = tuple(event for before in (vote, warm, evaluation) if before is not None for event in before.events())
         plan = PrivacyPlan.solve(**vars(privacy_request(parts, table, clip_norm=clip_norm, spent=spent)))
     protection = Protection(parts, plan, vote, warm, evaluation_plan=evaluation)
+    if parts.deployment and (note := protection.floor_note) is not None:
+        raise PrivacyError(note)
     if parts.experiment.secure == "real":
         if plan is not None and plan.shares.floor < 2:
             raise PrivacyError(
@@ -244,12 +282,14 @@ def _vote(parts: Parts, table: PrivacyTable) -> PrivacyPlan | None:
         length=parts.network.dim,
         grid="solved",
         bits=None,
+        floor_share=OTHER_FLOORS,
     )
     keys = {name: value for name, value in vars(request).items() if name not in ("noise_multiplier", "clip_norm")}
     plan, _ = vote_plan(kept=kept, noise_multiplier=noise, **keys)
-    if table.epsilon is not None and plan.epsilon >= table.epsilon:
+    cost = plan.epsilon_if_all_answer
+    if table.epsilon is not None and cost >= table.epsilon:
         raise PrivacyError(
-            f"the vote alone costs epsilon {plan.epsilon:.4g} at vote_noise_multiplier {noise:g}, but the budget "
+            f"the vote alone costs epsilon {cost:.4g} at vote_noise_multiplier {noise:g}, but the budget "
             f"is {table.epsilon:g}; raise vote_noise_multiplier or epsilon"
         )
     return plan
@@ -274,6 +314,7 @@ def _warm(parts: Parts, table: PrivacyTable) -> PrivacyPlan | None:
         sample_rate=1.0,
         sampling="poisson",
         cohort_cap=None,
+        cohort_floor=None,
         noise_multiplier=noise,
         epsilon=None,
         epsilon_server=None,
@@ -288,7 +329,7 @@ def _warm(parts: Parts, table: PrivacyTable) -> PrivacyPlan | None:
     )
     plan = PrivacyPlan.solve(**vars(request))
     for key, budget, cost in (
-        ("epsilon", table.epsilon, plan.epsilon),
+        ("epsilon", table.epsilon, plan.epsilon_if_all_answer),
         ("epsilon_server", table.epsilon_server, plan.epsilon_server),
     ):
         if budget is not None and cost >= budget:
@@ -317,6 +358,7 @@ def _evaluation(parts: Parts, table: PrivacyTable) -> PrivacyPlan | None:
         form="floats",
         grid="solved",
         bits=None,
+        floor_share=OTHER_FLOORS,
     )
     # Every client is charged for every measurement, so that nobody need count who was drawn for them.
     return PrivacyPlan.solve(**{**vars(request), "max_participations": request.rounds})

@@ -44,7 +44,17 @@ from sottovoce.experiment.records import Record, Told, best_of, tell, tell_opera
 from sottovoce.experiment.scoring import evaluate_model, given_up, no_patience_left
 from sottovoce.experiment.summary import patient_metric, selecting_metric, summarise
 from sottovoce.experiment.timing import check_memory, invite, make_timing
-from sottovoce.experiment.visible import UNMEASURED, VOID, Aborts, deployed_epsilon, seen, with_seen
+from sottovoce.experiment.visible import (
+    UNANSWERED,
+    UNMEASURED,
+    VOID,
+    Aborts,
+    deployed_facts,
+    seen,
+    visible_epsilon,
+    why_no_epsilon,
+    with_seen,
+)
 from sottovoce.federation.ballots.counting import counting
 from sottovoce.federation.costs import costs_of
 from sottovoce.federation.engine import Engine, Evaluator, drive
@@ -227,9 +237,11 @@ def play(
             began = time.perf_counter()
             result = drive(timed or engine, server_round(server, state, round_))
             state, seconds = result.state, time.perf_counter() - began
+            if ready.plan is not None and result.total.reason is not None:
+                state = with_seen(state, UNANSWERED)
             more = _state_of_privacy(round_, state, ledger, ready.plan)
             if aborts is not None:
-                state = aborts.after(state, result.cohort, result.total, last=round_ == last)
+                aborts.after(result.cohort, result.total)
             if "gone" in state:
                 more["left_for_good"] = len(gone(state))
             over = "gone" in state and too_few_left(state)
@@ -242,7 +254,7 @@ def play(
                 found = drive(engine, measure(measurer.server, model_of(state), round_, ledger))
                 more |= found.metrics
                 secret["evaluation"] = tell_operator(round_, found.cohort, found.total, time.perf_counter() - began)
-                if deployed is not None and found.total.reason is not None:
+                if ready.plan is not None and found.total.reason is not None:
                     state = with_seen(state, UNMEASURED)
             if timing is not None and timed is not None:
                 public, told_secret = timing.tell(timed.told(round_))
@@ -259,10 +271,10 @@ def play(
             if aborts is not None:  # every round is on disk before anybody hears of it
                 sync_records(folder.path)
                 folder.save(round_, state)
-                if seen(state):  # charged before a pause or an end shows it
-                    expose(parts.experiment, ready.plan, folder.path)
-                if tensors is not None:
-                    folder.keep_best(tensors)
+            if seen(state):  # charged before a pause or an end shows it
+                expose(parts.experiment, ready.plan, folder.path)
+            if aborts is not None and tensors is not None:
+                folder.keep_best(tensors)
             observe(told.whole)
             stop = callbacks.round(told.public, state)
             if aborts is None and (round_ % general.checkpoint_every == 0 or round_ == last):
@@ -275,7 +287,8 @@ def play(
             folder.save(len(records), state)  # stopped between two checkpoints
         summary = summarise(parts, ready, records, costs, spent=0 if ledger is None else ledger.spent)
         if deployed is not None:
-            summary |= deployed_epsilon(summary, state, ready.plan, void=sum("void" in record for record in records))
+            summary |= deployed_facts(ready.plan, void=sum("void" in record for record in records))
+        summary |= visible_epsilon(summary, state, ready.plan)
         summary |= population_facts(parts.experiment, ready.plan)
         if timing is not None:
             load = load_of(ready, costs)
@@ -349,9 +362,9 @@ def _ledger(folder: RunFolder, ready: Ready, records: list[Record]) -> Iterator[
 def _state_of_privacy(round_: int, state: State, ledger: Ledger | None, plan: PrivacyPlan | None) -> Record:
     """Return the plan's epsilon, what is spent of it and, under adaptive clipping, the next clip norm.
 
-    Both are null after outsiders saw a failure.
+    Both are null where no epsilon can be promised, and after outsiders saw a failure.
     """
-    if plan is None or ledger is None or seen(state):
+    if plan is None or ledger is None or why_no_epsilon(plan, state) is not None:
         told: Record = {"epsilon": None, "epsilon_spent": None}
     else:
         told = {"epsilon": plan.epsilon, "epsilon_spent": plan.epsilon_after(ledger.spent_after(round_))}

@@ -71,9 +71,10 @@ def summarise(parts: Parts, ready: Ready, records: list[Record], costs: Costs, *
         "accuracy_best": best and best["accuracy"],
         "best_round": best and best["round"],
         "selected_by": metric,
-        "epsilon": None if plan is None else plan.epsilon,
+        "epsilon": None if plan is None else plan.describe()["epsilon"],
         "epsilon_spent": None if plan is None else plan.epsilon_after(min(spent, plan.rounds)),
-        "epsilon_best_round": None if plan is None else plan.epsilon,  # choosing the round looked at all of them
+        # Choosing the round looked at all of them.
+        "epsilon_best_round": None if plan is None else plan.describe()["epsilon"],
         **privacy_cost(ready),
         **_bytes(ready, records, costs),
         "bytes_setup_per_client": len(ready.setup),
@@ -88,6 +89,8 @@ def summarise(parts: Parts, ready: Ready, records: list[Record], costs: Costs, *
         "message_length": scheme.length,
         "clients": parts.cohort.clients,
         "expected_cohort": parts.cohort.expected,
+        "cohort_floor": ready.protection.cohort_floor,
+        "cohort_floor_note": ready.protection.floor_note,
         "weighting": "records" if parts.weighted else "equal",
         "defence": None if experiment.aggregation.defence == "none" else experiment.aggregation.defence,
         "aborted_rounds": sum("aborted" in record for record in records),
@@ -116,7 +119,7 @@ def summarise(parts: Parts, ready: Ready, records: list[Record], costs: Costs, *
         summary["vote"] = {
             "note": "the coordinates came from a private vote before round 1",
             "noise_multiplier": vote.noise_multiplier,
-            "epsilon": vote.epsilon,
+            "epsilon": vote.describe()["epsilon"],
             "bits_per_coordinate": vote.bits,
         }
     if "public" in parts.splits:
@@ -172,7 +175,7 @@ def _measurements(ready: Ready) -> Record:
     return {
         "most": evaluations(general.rounds, general.evaluate_every),
         "noise_multiplier": plan and plan.noise_multiplier,
-        "epsilon": plan and plan.epsilon,
+        "epsilon": plan and plan.describe()["epsilon"],
         "epsilon_server": plan and plan.describe()["epsilon_server"],
         "accuracy_stddev": plan and plan.stddev() / (2 * parts.cohort.expected),
     }

@@ -189,6 +189,14 @@ class CohortTable(Table):
         description='For sampling = "poisson": most clients in a round; a larger draw is cut at random. Not set: no '
         "cap, or in a private run one so high that it hardly ever matters. A low cap costs privacy.",
     )
+    floor: int | None = Field(
+        None,
+        ge=2,
+        description="Least clients in a round of a secure sum; every client insists on it. A smaller draw is sent "
+        "home: its round is lost, and in a private run looks like any other. Not set: half of the expected cohort, at "
+        "least 3 and the colluders; in a private run what delta can pay for (docs/privacy.md). Below 3 and the "
+        "colluders a deployed run is refused.",
+    )
 
 
 class SchemeTable(Table):

@@ -31,7 +31,6 @@ from sottovoce.devices.remarks import duration
 from sottovoce.experiment.device_table import read_latency
 from sottovoce.experiment.parts import Parts
 from sottovoce.experiment.records import Record
-from sottovoce.federation.cohort import Cohort
 from sottovoce.federation.costs import Costs
 from sottovoce.federation.engine import Engine
 from sottovoce.federation.round import Server
@@ -141,7 +140,7 @@ def invite(server: Server, over_select: float) -> Server:
         return server
     cohort = server.cohort
     rate = cohort.sample_rate * Fraction(over_select).limit_denominator(10**6)
-    return replace(server, invited=Cohort(cohort.clients, rate, cohort.sampling, cohort.cap))
+    return replace(server, invited=replace(cohort, sample_rate=rate))
 
 
 def describe_joules(spent: Joules) -> Record:

@@ -1,10 +1,11 @@
-"""Say which epsilon of a run between machines holds: what outsiders saw decides about the amplified one.
+"""Say whether the amplified epsilon of a run holds: the plan decides, and what outsiders saw.
 
-The amplified epsilon counts on a secret: who was drawn. A round whose failure shows tells something about its cohort,
-which no accountant here charges for. A round without quorum is therefore covered (`Secure.covers`). What cannot be
-covered is a round that was open when the server stopped, a pause after nobody answered, and an end because too many
-rounds had no quorum. After any of them the amplified epsilon is null, and `epsilon_server`, which counts on no secret
-but the noise, is what holds.
+The amplified epsilon counts on a secret: who was drawn. A round whose failure shows tells something about its cohort.
+The plan charges for rounds with too few answers by an answer rate; without a rate that it can charge there is no
+epsilon. With one such a round has a probability of about delta, so if it happens all the same the rate is not true,
+and epsilon is null. Between machines the sum of such a round is covered (`Secure.covers`); the pause after nobody
+answered, and the end after too many such rounds, are not. A round that was open when the server stopped is seen too.
+After any of them `epsilon_server`, which counts on no secret but the noise, is what holds.
 """
 
 from __future__ import annotations
@@ -22,17 +23,25 @@ from sottovoce.privacy import PrivacyPlan
 from sottovoce.privacy.budget import cost_of
 from sottovoce.schemes import State
 
-__all__ = ["PAUSED", "STOPPED", "UNMEASURED", "VOID", "Aborts", "deployed_epsilon", "seen", "with_seen"]
+__all__ = [
+    "UNANSWERED",
+    "UNMEASURED",
+    "VOID",
+    "Aborts",
+    "deployed_facts",
+    "seen",
+    "visible_epsilon",
+    "why_no_epsilon",
+    "with_seen",
+]
 
 VOID: Final = 1
-PAUSED: Final = 2
-STOPPED: Final = 3
 UNMEASURED: Final = 4
+UNANSWERED: Final = 5  # 2 and 3 of older checkpoints are kinds of it
 _REASONS: Final = {
     VOID: "a round was open when the server stopped, and everybody sees that it is void",
-    PAUSED: "the server paused after a round that nobody answered, which shows that it failed",
-    STOPPED: "the run ended and was resumed because too many rounds had no quorum, which shows that they failed",
     UNMEASURED: "a measurement by clients had too few answers, and everybody sees that it is missing",
+    UNANSWERED: "a round had too few answers, which is next to impossible at the answer rate that is charged",
 }
 NOT_AGAINST: Final = "the broker and whoever watches the traffic: they see who was sampled; epsilon_server holds there"
 
@@ -47,17 +56,29 @@ def with_seen(state: State, event: int) -> State:
     return state if seen(state) else {**state, "seen": np.array(event, np.int8)}
 
 
-def deployed_epsilon(summary: Record, state: State, plan: PrivacyPlan | None, *, void: int) -> Record:
-    """Return what the summary of a run between machines says beside, or in place of, the amplified epsilon."""
-    told: Record = {"deployed": True, "void_rounds": void}
+def why_no_epsilon(plan: PrivacyPlan, state: State) -> str | None:
+    """Say why a run has no amplified epsilon; None if it has one."""
+    if plan.epsilon_reason is not None or not seen(state):
+        return plan.epsilon_reason
+    return _REASONS.get(int(state["seen"]), _REASONS[UNANSWERED])
+
+
+def visible_epsilon(summary: Record, state: State, plan: PrivacyPlan | None) -> Record:
+    """Return what the summary of a private run says beside, or in place of, the amplified epsilon."""
     if plan is None:
-        return told
-    reason = _REASONS[int(state["seen"])] if seen(state) else None
-    told |= {"epsilon_reason": reason, "epsilon_not_against": NOT_AGAINST}
+        return {}
+    reason = why_no_epsilon(plan, state)
+    told: Record = {"epsilon_reason": reason}
     if reason is not None:
         told |= dict.fromkeys(("epsilon", "epsilon_spent", "epsilon_best_round"))
-        told["privacy"] = {**summary["privacy"], "epsilon": None, "cost": cost_of(plan).exposed().told()}
+        cost = cost_of(plan).exposed().told()
+        told["privacy"] = {**summary["privacy"], "epsilon": None, "epsilon_reason": reason, "cost": cost}
     return told
+
+
+def deployed_facts(plan: PrivacyPlan | None, *, void: int) -> Record:
+    """Return what only the summary of a run between machines says."""
+    return {"deployed": True, "void_rounds": void} | ({} if plan is None else {"epsilon_not_against": NOT_AGAINST})
 
 
 @dataclass
@@ -68,19 +89,14 @@ class Aborts:
     count: int = 0
     pause: float = 0.0
 
-    def after(self, state: State, cohort: int, total: Total, *, last: bool) -> State:
-        """Count a round; return the state with what outsiders will see of it: nothing if it is the last one."""
+    def after(self, cohort: int, total: Total) -> None:
+        """Count a round."""
         self.count += total.reason is not None
         if total.reason is None or total.bytes_up or not cohort:
             self.pause = 0.0
         else:
             longest = self.deployed.longest_back_off
             self.pause = min(longest, 2 * self.pause if self.pause else self.deployed.back_off)
-        if last:
-            return state
-        if self._over:
-            return with_seen(state, STOPPED)
-        return with_seen(state, PAUSED) if self.pause else state
 
     def wait(self, round_: int) -> None:
         """End the run if too many rounds had no quorum, or pause before the next one if nobody answered."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import InputError
 from sottovoce.core.validate import in_range
 from sottovoce.privacy import PrivacyPlan
+from sottovoce.privacy.plan.shares import LEAST_COHORT
 from sottovoce.schemes.base import State
 
 __all__ = ["Cohort", "PlainSampler", "PrivateSampler", "Sampler"]
@@ -33,10 +34,13 @@ class Cohort:
     sample_rate: Fraction
     sampling: Literal["poisson", "fixed"] = "poisson"
     cap: int | None = None  # truncated Poisson: a larger draw is cut to a uniform subset of this size
+    floor: int | None = None  # the least cohort of which a secure sum is opened; None: a default
 
     def __post_init__(self) -> None:
         in_range("clients", self.clients, low=1)
         in_range("sample_rate", float(self.sample_rate), low=0, high=1, open_low=True)
+        if self.floor is not None:
+            in_range("[cohort] floor", self.floor, low=2, high=max(2, self.most))
         if self.sampling == "fixed" and self.size < 1:
             raise InputError(
                 f"sample_rate {self.sample_rate} of {self.clients} clients asks nobody; "
@@ -76,6 +80,16 @@ class Cohort:
                 (low, middle) if bdtr(middle, self.clients, float(self.sample_rate)) >= _RARE else (middle, high)
             )
         return min(self.most, high)
+
+    def smallest(self, colluders: int = 0) -> int:
+        """Return the least cohort of a secure sum that is not private: the floor, or half of the expected cohort.
+
+        At least LEAST_COHORT and the colluders, if so many are expected; more, if smaller draws hardly ever happen.
+        """
+        if self.floor is not None:
+            return self.floor
+        wanted = max(LEAST_COHORT + colluders, math.ceil(self.expected / 2))
+        return max(2, self.least, min(wanted, int(self.expected)))
 
     def draw(self, rng: Generator) -> NDArray[np.int64]:
         """Return the ids of this round's clients, ascending.

@@ -113,7 +113,8 @@ def _privacy(plan: Record) -> Section:
             ("an aggregator that leaves the protocol", "a yes or no more about ballots; a wrong guess ends the run"),
         ]
     facts = [
-        ("against outsiders", f"epsilon {epsilon(plan['epsilon'])} at delta {plan['delta']:g}"),
+        ("against outsiders", f"{bound(plan['epsilon'])} at delta {plan['delta']:g}"),
+        *_unanswered(privacy),
         *known,
         ("against a client of the cohort", bound(plan["epsilon_member"])),
         ("noise", f"{decimal(plan['noise_multiplier'])} clip norms, decided by {privacy['noise_decided_by']}"),
@@ -122,6 +123,13 @@ def _privacy(plan: Record) -> Section:
         ("signal to noise, predicted", f"{short(signal['low'])} to {short(signal['high'])} over the run"),
     ]
     return Section("Privacy", tuple(facts))
+
+
+def _unanswered(privacy: Record) -> Iterator[tuple[str, str]]:
+    """Yield why there is no epsilon against outsiders, and what it would be if nobody failed to answer."""
+    if privacy["epsilon_reason"] is not None:
+        yield "... because", privacy["epsilon_reason"]
+        yield "... if all clients always answered", bound(privacy["epsilon_if_all_answer"])
 
 
 def _bytes(plan: Record) -> Section:
@@ -216,6 +224,7 @@ def _robustness(plan: Record) -> Section:
     drop = plan["dropouts"]
     facts = [
         ("clients that may leave a round", f"{count(drop['may_leave'])} of {count(drop['cohort'])}"),
+        *_floor(plan),
         (
             f"rounds lost if {percent(drop['chance'])} leave",
             "fewer than one in a million" if drop["lost_rounds"] < 1e-6 else percent(drop["lost_rounds"]),
@@ -230,6 +239,14 @@ def _robustness(plan: Record) -> Section:
             ("... the energy guard still lets pass", f"{short(plan['guard_radius'])} clip norms"),
         ]
     return Section("Robustness", tuple(facts))
+
+
+def _floor(plan: Record) -> Iterator[tuple[str, str]]:
+    """Yield the least cohort, and a warning if it is small."""
+    if plan["cohort_floor"] is not None:
+        yield "least cohort (cohort_floor)", count(plan["cohort_floor"])
+    if plan["cohort_floor_note"] is not None:
+        yield "... which is too few", plan["cohort_floor_note"]
 
 
 def _compared(plan: Record) -> Section:

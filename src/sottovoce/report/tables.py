@@ -64,6 +64,8 @@ def notes(records: Sequence[Record]) -> list[tuple[str, str]]:
             found.append(f"ε is the plan's; {epsilon(spent)} was spent, an odometer reading and no guarantee")
         if record.get("private") and record.get("test_data"):
             found.append(f"test records: {record['test_data']}")
+        if record.get("cohort_floor_note"):
+            found.append(str(record["cohort_floor_note"]))
         if rejected := finite(record.get("rejected_rounds")):
             found.append(f"the guard rejected {count(rejected)} of {count(record.get('rounds'))} rounds")
         if record.get("budget_spent"):

@@ -71,7 +71,7 @@ def infer_images(experiment: Experiment, given: Given = NOTHING, tell: Tell = la
         "ratio": getattr(parts.scheme, "ratio", None),
         "private": ready.plan is not None,
         "noise_multiplier": None if ready.plan is None else ready.plan.noise_multiplier,
-        "epsilon": None if ready.plan is None else ready.plan.epsilon,
+        "epsilon": None if ready.plan is None else ready.plan.describe()["epsilon"],
         "sees": table.sees,
         "clients": clients,
         "images": len(true),

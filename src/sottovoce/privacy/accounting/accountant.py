@@ -202,15 +202,21 @@ def _at_slack(events: Sequence[Event], delta: float, accountant: str, price: Cal
 
     If cutting has probability eta in either world, (epsilon, d) of the uncut release is (epsilon, d + (1 + e^epsilon)
     eta) of the cut one. A cut that is too likely for that is priced exactly, which only `pld` can. Sending home costs
-    the events' `floor_slack`, whatever epsilon is.
+    the events' `floor_slack`, and too few answers their `quorum_slack`, whatever epsilon is.
     """
     floor = sum(event.floor_slack for event in events)
+    quorum = sum(event.quorum_slack for event in events)
     if floor >= delta:
         raise PrivacyError(
-            f"cohort_floor is too high: a cohort below it has probability {floor:.2g} over all rounds, which uses up "
-            f"delta {delta:g}; lower cohort_floor, or raise sample_rate or delta"
+            f"cohort_floor is too high: a cohort just below it has probability {floor:.2g} over all rounds, which uses "
+            f"up delta {delta:g}; lower cohort_floor, or raise sample_rate or delta"
         )
-    delta -= floor
+    if floor + quorum >= delta:
+        raise PrivacyError(
+            f"answer_rate is too low: rounds that one answer decides have probability {quorum:.2g} over all rounds, "
+            f"which uses up delta {delta:g}; ask more clients a round, or raise delta"
+        )
+    delta -= floor + quorum
     eta = sum(truncation_slack(event) for event in events)
     if eta == 0:
         return price(delta, False)

@@ -49,7 +49,8 @@ def calculate(
         multiplier = accounts.noise_multiplier(
             epsilon or 0.0, lambda z: [_event(z, sample_rate, rounds, sampling)], delta=delta, accountant=accountant
         )
-    spent = accounts.epsilon([_event(multiplier, sample_rate, rounds, sampling)], delta=delta, accountant=accountant)
+    event = _event(multiplier, sample_rate, rounds, sampling)
+    spent = accounts.epsilon([event], delta=delta, accountant=accountant)
     cap = participation_cap(
         sample_rate=sample_rate,
         rounds=rounds,
@@ -66,9 +67,7 @@ def calculate(
         "delta": delta,
         "noise_multiplier": multiplier,
         "epsilon": spent,
-        "epsilon_server": accounts.epsilon_server(
-            [(multiplier * math.sqrt(threshold), cap)], delta=delta, accountant=accountant
-        ),
+        "epsilon_server": accounts.epsilon_server([(event.left(threshold), cap)], delta=delta, accountant=accountant),
         "max_participations": cap,
         "threshold": threshold,
     }

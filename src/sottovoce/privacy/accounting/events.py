@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sottovoce.core.validate import in_range, one_of
+from sottovoce.privacy.adjacency import ADJACENCY
 
 __all__ = ["ACCOUNTANTS", "SAMPLINGS", "Accountant", "Event", "Sampling"]
 
@@ -22,8 +23,10 @@ class Event:
 
     `cohort_cap` and `clients` say that Poisson cohorts above the cap are cut down to a uniformly random subset of
     that size (truncated Poisson); without them the cohort is whatever was drawn. `floor_slack` is what all these rounds
-    take from delta because cohorts below a floor are sent home. `rounding` is the share s^2 / (z R)^2 by which the
-    variance exceeds (z R)^2 on the integer grid, and `lattice` the distance of one round from the rounded Gaussian.
+    take from delta because cohorts below a floor are sent home, and `quorum_slack` because rounds with too few answers
+    release nothing; infinite if nobody knows how likely they are. Both are reckoned by `others`. `rounding` is
+    the share s^2 / (z R)^2 by which the variance exceeds (z R)^2 on the integer grid, and `lattice` the distance of one
+    round from the rounded Gaussian.
     """
 
     noise_multiplier: float
@@ -33,6 +36,7 @@ class Event:
     cohort_cap: int | None = None
     clients: int | None = None
     floor_slack: float = 0.0
+    quorum_slack: float = 0.0
     rounding: float = 0.0
     lattice: float = 0.0
 
@@ -44,16 +48,15 @@ class Event:
 
     @property
     def distance(self) -> float:
-        """Return how far one client can move the sum, in clip norms.
+        """Return how far one client can move the sum, in clip norms, as the adjacency has it.
 
-        Under Poisson sampling a client is there or not. In a cohort of fixed size it takes another client's place, and
-        the two can be opposite: the dominating pair is (1 - q) N(0) + q N(2S) against N(0).
+        In a cohort of fixed size the dominating pair is (1 - q) N(0) + q N(2S) against N(0).
         """
-        return 2.0 if self.sampling == "fixed" and self.sample_rate < 1 else 1.0
+        return ADJACENCY.distance(fixed_size=self.sampling == "fixed", sample_rate=self.sample_rate)
 
     def left(self, part: float) -> float:
-        """Return the noise multiplier against somebody who knows all of the noise but `part` of its variance.
+        """Return the noise, in what one client can move, against somebody who knows all but `part` of its variance.
 
         The variance is (z R)^2 (1 + rounding); of what is left, the rounding width is taken again.
         """
-        return self.noise_multiplier * math.sqrt(max(0.0, part - self.rounding * (1 - part)))
+        return self.noise_multiplier / self.distance * math.sqrt(max(0.0, part - self.rounding * (1 - part)))

@@ -46,7 +46,7 @@ class Cost:
     @property
     def floor(self) -> float:
         """Return what is added to delta at every epsilon."""
-        return sum(event.floor_slack for event in self.events) if self.events else self.delta
+        return sum(event.floor_slack + event.quorum_slack for event in self.events) if self.events else self.delta
 
     @property
     def distance(self) -> float:
@@ -156,7 +156,7 @@ def fixed(costs: Sequence[Cost]) -> Total:
 
 def _outsiders(costs: Sequence[Cost], known: Sequence[Cost]) -> tuple[float, float]:
     delta = max(cost.delta for cost in known)
-    events = _merged(replace(event, floor_slack=0.0) for cost in known for event in cost.events)
+    events = _merged(replace(event, floor_slack=0.0, quorum_slack=0.0) for cost in known for event in cost.events)
     try:
         epsilon = accounts.epsilon(events, delta=delta)
     except PrivacyError:  # cohorts are cut too often

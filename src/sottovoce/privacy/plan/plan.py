@@ -8,7 +8,7 @@ import math
 from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.random import Generator
@@ -29,12 +29,14 @@ from sottovoce.privacy.plan.apart import solve_here_or_apart
 from sottovoce.privacy.plan.cohort import Counts, Drawn, draw_cohort
 from sottovoce.privacy.plan.request import NoiseBy, PrivacyRequest, check_keys
 from sottovoce.privacy.plan.server import Targets, expected_contributions
-from sottovoce.privacy.plan.shares import Shares
+from sottovoce.privacy.plan.shares import Shares, floor_note
 from sottovoce.privacy.plan.solve import grid_costs
-from sottovoce.privacy.plan.solver import accounted_delta, against, events_of
+from sottovoce.privacy.plan.solver import accounted, accounted_delta, against, answered, events_of
 from sottovoce.privacy.plan.statement import describe
 
 __all__ = ["PrivacyPlan", "Release"]
+
+_LATER_KEYS: Final = ("answer_rate", "floor_share", "unsafe_test")  # of a request, that older ledgers do not know
 
 
 class Release(NamedTuple):
@@ -49,9 +51,10 @@ class PrivacyPlan:
     """Everything that a private run needs, solved and sealed; build it by `solve`.
 
     Guarantee: after `rounds` rounds built with this plan, whatever the clients' data, the run is private for each
-    client (its messages replaced by nothing) at `delta` and
+    client (`privacy.adjacency`: replaced by nothing) at `delta` and
 
-    - `epsilon` against outsiders, who do not know who was sampled and hold no client;
+    - `epsilon` against outsiders, who do not know who was sampled and hold no client, if each client answers at
+      least as surely as `answer_rate` says;
     - `epsilon_server` against the server with `colluders` of each cohort, who know who was sampled and all noise but
       that of the honest ones among the fewest clients that a sum may be opened with;
     - `epsilon_member` against one client of the cohort, who knows who was in its cohorts and its own share of noise.
@@ -222,6 +225,14 @@ class PrivacyPlan:
         return self.shares.cap
 
     @property
+    def floor_note(self) -> str | None:
+        """Say that the least cohort is too small to hide a client among others; None if it is not.
+
+        With ballots the noise of either aggregator hides a client by itself.
+        """
+        return None if self.shares.by_aggregators else floor_note(self.shares.floor, self.request.colluders)
+
+    @property
     def draws_lost(self) -> float:
         """Return the share of the expected draws that the cap on participations turns away."""
         return 1 - self._contributions / (self.rounds * self.request.sample_rate)
@@ -282,6 +293,8 @@ class PrivacyPlan:
     def epsilon_after(self, rounds: int) -> float:
         """Return epsilon after some of the rounds."""
         in_range("rounds", rounds, low=0, high=self.rounds)
+        if math.isinf(self.epsilon):
+            return self.epsilon
         if rounds == 0:
             delta = accounted_delta(self.request)
             return accounts.epsilon(self.request.spent, delta=delta, accountant=self.request.accountant)
@@ -295,6 +308,30 @@ class PrivacyPlan:
         """Return what `sottovoce plan` prints and `summary.json` keeps."""
         return describe(self)
 
+    @property
+    def epsilon_reason(self) -> str | None:
+        """Say why there is no `epsilon`; None if there is one."""
+        if math.isfinite(self.epsilon):
+            return None
+        likely = sum(event.quorum_slack for event in self.events())
+        if math.isinf(likely):
+            return (
+                "whether a round has enough answers can depend on one client, and no answer rate is charged for it; "
+                "set [aggregation] answer_rate (none can be charged with keys of a session, or a sparse graph of "
+                "neighbours)"
+            )
+        return (
+            f"rounds in which one answer decides whether there are enough have probability {likely:.2g} over the run "
+            f"at the answer rate {self.request.answer_rate:g}, and half of delta {self.request.delta:g} must pay for "
+            "them; ask more clients a round, or lower [aggregation] threshold"
+        )
+
+    @cached_property
+    def epsilon_if_all_answer(self) -> float:
+        """Return what `epsilon` is if no client that is asked ever fails to answer."""
+        events = answered(self.events())
+        return accounts.epsilon(events, delta=accounted_delta(self.request), accountant=self.request.accountant)
+
     @cached_property
     def epsilon_if_a_third_colludes(self) -> float:
         """Return what `epsilon_server` would be if a third of every cohort told the server its noise."""
@@ -302,7 +339,7 @@ class PrivacyPlan:
 
     @cached_property
     def _curve(self) -> list[float]:
-        *before, each = self.events()
+        *before, each = accounted(self.request, self.events())
         delta = accounted_delta(self.request)
         curve = accounts.epsilons_by_round(before, each, delta=delta, accountant=self.request.accountant)
         return [min(value, self.epsilon) for value in curve]
@@ -341,6 +378,13 @@ class PrivacyPlan:
 
 def _seal(parts: dict[str, Any]) -> str:
     plain = {key: asdict(value) if hasattr(value, "__dataclass_fields__") else value for key, value in parts.items()}
-    if plain["request"]["noise_by"] == "clients":  # as if ballots were never thought of: older ledgers stay valid
-        del plain["request"]["noise_by"], plain["shares"]["by_aggregators"]
+    request = plain["request"]
+    if request["noise_by"] == "clients":  # as if ballots were never thought of: older ledgers stay valid
+        del request["noise_by"], plain["shares"]["by_aggregators"]
+    for key in _LATER_KEYS:  # the same for these, where they are as they always were
+        if request[key] == getattr(PrivacyRequest, key):
+            del request[key]
+    for event in request["spent"]:
+        if event["quorum_slack"] == 0:
+            del event["quorum_slack"]
     return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()

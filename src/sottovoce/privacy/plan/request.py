@@ -37,7 +37,9 @@ class PrivacyRequest:
     secure aggregation's floor(2n/3) + 1 is `threshold` 2/3. `clipping` says where `clip_norm` comes from: the config
     (fixed), public updates (public), a start that adapts (adaptive), or the clients' own norms (private, which needs
     `unsafe_clip_norm`). `spent` are releases before round 1, such as a vote. `noise_by` says who adds the noise: the
-    clients in shares, or two aggregators half each (secret ballots, `plan.ballots`).
+    clients in shares, or two aggregators half each (secret ballots, `plan.ballots`). `answer_rate` is the least chance
+    of each client to answer to the end of a round, whatever others do: 1 where nobody can fail, None if it is unknown.
+    `floor_share` is the part of delta that a default `cohort_floor` may cost.
     """
 
     clients: int
@@ -61,6 +63,8 @@ class PrivacyRequest:
     colluders: int = 0
     cohort_cap: int | None = None
     cohort_floor: int | None = None
+    answer_rate: float | None = 1.0
+    floor_share: float = 0.5
     max_participations: int | None = None
     grid: Literal["solved", "papers"] = "solved"
     bits: int | None = None
@@ -80,6 +84,9 @@ class PrivacyRequest:
         in_range("rounds", self.rounds, low=1, high=10**7)
         in_range("length", self.length, low=1)
         in_range("delta", self.delta, low=0, high=1, open_low=True, open_high=True)
+        if self.answer_rate is not None:
+            in_range("answer_rate", self.answer_rate, low=0, open_low=True, high=1)
+        in_range("floor_share", self.floor_share, low=0, high=0.5)
         if self.epsilon is not None:
             in_range("epsilon", self.epsilon, low=1e-3, high=1e4)
         if self.epsilon_server is not None:
@@ -117,10 +124,11 @@ class PrivacyRequest:
     def _check_budget(self) -> None:
         if self.epsilon is None and self.epsilon_server is None and self.noise_multiplier is None:
             raise InputError("a private run needs epsilon, epsilon_server or noise_multiplier")
-        if self.delta > 1 / self.clients and not self.unsafe_delta:
+        if (self.delta * self.clients >= 1 or self.delta >= 1 / self.clients) and not self.unsafe_delta:
             raise PrivacyError(
-                f"delta must be at most 1 / clients = {1 / self.clients:.3g}, got {self.delta:g}: a larger one allows "
-                "to publish somebody's data outright; lower it or set unsafe_delta"
+                f"delta must be below 1 / clients = {1 / self.clients:.3g}, got {self.delta:g}: with such a delta one "
+                f"client, chosen at random, may be published outright; lower it, for example to "
+                f"{0.1 / self.clients:.1g}, or set unsafe_delta"
             )
 
     def _check_clipping(self) -> None:
@@ -167,7 +175,10 @@ class PrivacyRequest:
                 raise InputError("cohort_cap and cohort_floor are for poisson sampling; a fixed cohort has one size")
             # The rate that is charged is that of the whole number of clients that is drawn.
             object.__setattr__(self, "sample_rate", float(Fraction(self.cohort_size, self.clients)))
-        elif self.cohort_cap is not None:
+            return
+        if self.cohort_floor is not None:
+            in_range("cohort_floor", self.cohort_floor, low=1, high=self.clients)
+        if self.cohort_cap is not None:
             in_range("cohort_cap", self.cohort_cap, low=1)
             if self.cohort_cap < self.sample_rate * self.clients:
                 raise InputError(

@@ -19,11 +19,12 @@ import numpy as np
 from sottovoce.core.errors import PrivacyError
 from sottovoce.privacy.accounting import accountant as accounts
 from sottovoce.privacy.accounting.events import Accountant
+from sottovoce.privacy.adjacency import ADJACENCY
 from sottovoce.privacy.noise.grid import COARSEST
 from sottovoce.privacy.noise.lattice import ROUNDING
 from sottovoce.privacy.plan.request import PrivacyRequest
 from sottovoce.privacy.plan.shares import Shares
-from sottovoce.privacy.plan.solver import accounted_delta, events_of, noise_for_epsilon, participations, shares_of
+from sottovoce.privacy.plan.solver import noise_for_epsilon, participations, shares_of
 
 __all__ = [
     "COARSEST_ROUNDING",
@@ -117,7 +118,7 @@ def noise_for_server(request: PrivacyRequest, shares: Shares, *, rounding: float
     if request.epsilon_server is None:
         return None
     most = participations(request, request.rounds, request.epsilon or request.epsilon_server)
-    precision = _precision(request, shares) * _part(shares, rounding)
+    precision = _precision(request, shares) * _part(request, shares, rounding)
     noise = math.sqrt(most / precision) if precision > 0 else math.inf
     if noise <= accounts.MAX_NOISE:
         return noise
@@ -132,7 +133,7 @@ def noise_for_server(request: PrivacyRequest, shares: Shares, *, rounding: float
 def affordable_participations(request: PrivacyRequest, shares: Shares, noise: float) -> int:
     """Return how many participations a given noise affords under `epsilon_server`, on any grid; 0 if not even one."""
     # A hair less, so that the plan's own sum, which takes another order, stays within the target too.
-    return int(_precision(request, shares) * _part(shares, COARSEST_ROUNDING) * noise * noise * (1 - 1e-9))
+    return int(_precision(request, shares) * _part(request, shares, COARSEST_ROUNDING) * noise * noise * (1 - 1e-9))
 
 
 def _affordable_cap(request: PrivacyRequest, usual: int, noise: float) -> int:
@@ -164,26 +165,21 @@ def _noise_per_draw(request: PrivacyRequest, most: int, outsiders: float) -> flo
     return max(server, outsiders) / expected_contributions(request.sample_rate, request.rounds, most)
 
 
-def _part(shares: Shares, rounding: float) -> float:
-    """Return left(part)^2 / z^2 of `Event`: the part of (z R)^2 that the server does not know."""
+def _part(request: PrivacyRequest, shares: Shares, rounding: float) -> float:
+    """Return left(part)^2 / z^2 of `Event`: the part of (z R)^2 that the server does not know, in a client's reach."""
+    reach = ADJACENCY.distance(fixed_size=request.sampling == "fixed", sample_rate=request.sample_rate) ** 2
     if shares.by_aggregators:
-        return shares.server_part  # each adds the rounding width to its own half
-    return shares.server_part - rounding * (1 - shares.server_part)
+        return shares.server_part / reach  # each adds the rounding width to its own half
+    return (shares.server_part - rounding * (1 - shares.server_part)) / reach
 
 
 def _precision(request: PrivacyRequest, shares: Shares) -> float:
     """Return what the target leaves for the rounds of the sum of m / z^2; what was spent before is taken from it."""
     target = request.epsilon_server or 0.0
-    [*before, own] = events_of(request, shares, 1.0, request.rounds)
-    floors = sum(event.floor_slack for event in before) + own.floor_slack
-    spare = accounted_delta(request) - floors - RARE_SLACK * request.delta
-    if spare <= 0:
-        return 0.0
-    lefts = [(event.left(shares.server_part), event.rounds) for event in before]
+    spare = (1 - 2 * RARE_SLACK) * request.delta  # for the lattice, and for what `accounted_delta` keeps back
+    lefts = [(event.left(shares.server_part), event.rounds) for event in request.spent]
     spent = sum(rounds / left**2 if left > 0 else math.inf for left, rounds in lefts)
-    # To a thousandth of delta and never up: caps that differ in their floor's charge then share one search.
-    steps = max(1.0, math.floor(1000 * spare / request.delta))
-    whole = 1 / _least_gaussian(target, min(spare, steps / 1000 * request.delta), request.accountant) ** 2
+    whole = 1 / _least_gaussian(target, spare, request.accountant) ** 2
     if spent < whole:
         return whole - spent
     cost = accounts.epsilon_server(lefts, delta=spare, accountant=request.accountant) if spent < math.inf else math.inf

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,43 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import PrivacyError, RunError
 from sottovoce.core.validate import in_range
 
-__all__ = ["Shares"]
+__all__ = ["LEAST_COHORT", "Shares", "floor_note", "least_cohort"]
 
 Counts = NDArray[np.int64]
+
+LEAST_COHORT: Final = 3  # beside colluders: of two clients, each reads the other's message off the sum
+
+
+def least_cohort(threshold: float, colluders: int) -> int:
+    """Return the least cohort from which on a client is hidden among others, and two survivor sets share an honest one.
+
+    >>> least_cohort(2 / 3, 0), least_cohort(2 / 3, 3)
+    (3, 8)
+    """
+    sizes = np.arange(LEAST_COHORT + colluders, 12 * (LEAST_COHORT + colluders))
+    split = sizes[2 * _fewest(threshold, sizes) <= sizes + colluders]
+    # Where even large cohorts are split, no floor helps; `Shares` says so.
+    return int(split[-1]) + 1 if split.size and split[-1] < sizes[-1] else LEAST_COHORT + colluders
+
+
+def _fewest(threshold: float, sizes: Counts) -> Counts:
+    """Return t(n): n itself for a threshold of 1, else floor(threshold n) + 1."""
+    if threshold == 1:
+        return sizes
+    needed: Counts = np.floor(threshold * sizes + 1e-9).astype(np.int64) + 1
+    return np.minimum(sizes, needed)
+
+
+def floor_note(floor: int, colluders: int) -> str | None:
+    """Say that cohorts may be too small to hide a client among others; None if `floor`, the least, is large enough."""
+    if floor >= LEAST_COHORT + colluders:
+        return None
+    helped = f" with {colluders} colluders" if colluders else ""
+    return (
+        f"cohort_floor must be at least {LEAST_COHORT + colluders}{helped}, got {floor}: in a smaller cohort one "
+        "client reads another's message off the sum; raise [cohort] sample_rate, the number of clients, or "
+        "[privacy] delta"
+    )
 
 
 @dataclass(frozen=True)
@@ -108,10 +142,7 @@ class Shares:
 
     @property
     def _survivors(self) -> Counts:
-        if self.threshold == 1:
-            return self.sizes
-        needed: Counts = np.floor(self.threshold * self.sizes + 1e-9).astype(np.int64) + 1
-        return np.minimum(self.sizes, needed)
+        return _fewest(self.threshold, self.sizes)
 
     def _least(self, unknown: NDArray[Any]) -> float:
         return float(np.min(unknown / self.sizes))

@@ -25,8 +25,10 @@ from sottovoce.privacy.plan.server import (
 from sottovoce.privacy.plan.shares import Shares
 from sottovoce.privacy.plan.solver import (
     RESERVE,
+    accounted,
     accounted_delta,
     against,
+    charged,
     events_of,
     noise_for_epsilon,
     participations,
@@ -61,16 +63,19 @@ def solve_request(request: PrivacyRequest) -> dict[str, Any]:
 def _solved(request: PrivacyRequest, shares: Shares, targets: Targets, noise: float) -> dict[str, Any]:
     rounds = _affordable_rounds(request, shares, noise)
     events = events_of(request, shares, noise, rounds)
-    epsilon = accounts.epsilon(events, delta=accounted_delta(request), accountant=request.accountant)
+    true = charged(request, events)
+    epsilon = accounts.epsilon(
+        accounted(request, events), delta=accounted_delta(request), accountant=request.accountant
+    )
     most = participations(request, rounds, epsilon)
     grid = request_grid(request, shares, noise, rounds, epsilon, most)
     events = events_of(request, shares, noise, rounds, **grid_costs(grid, noise, shares))
     return {
         "request": request,
         "noise_multiplier": noise,
-        "epsilon": epsilon,
+        "epsilon": epsilon if true else math.inf,
         "epsilon_server": against(request, events, most=most, part=shares.server_part),
-        "epsilon_member": _member(request, shares, events, most, epsilon),
+        "epsilon_member": _member(request, shares, events, most, epsilon if true else math.inf),
         "rounds": rounds,
         "max_participations": most,
         "shares": shares,
@@ -130,7 +135,7 @@ def _affordable_rounds(request: PrivacyRequest, shares: Shares, noise: float) ->
         return 1  # the cap does the rest
 
     def cost(rounds: int) -> float:
-        events = events_of(request, shares, noise, rounds)
+        events = accounted(request, events_of(request, shares, noise, rounds))
         return accounts.epsilon(events, delta=accounted_delta(request), accountant=request.accountant)
 
     if request.epsilon is not None and cost(1) > request.epsilon:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sottovoce.privacy.accounting import accountant as accounts
 from sottovoce.privacy.accounting.binomial import upper_quantile
 from sottovoce.privacy.accounting.events import Event
+from sottovoce.privacy.accounting.others import Others
 from sottovoce.privacy.accounting.participation import participation_cap
 from sottovoce.privacy.plan.request import PrivacyRequest
-from sottovoce.privacy.plan.shares import Shares
+from sottovoce.privacy.plan.shares import Shares, least_cohort
 
 __all__ = [
+    "accounted",
     "accounted_delta",
     "against",
+    "answered",
+    "charged",
     "cohort_cap",
     "cohort_floor",
     "events_of",
@@ -27,8 +35,7 @@ __all__ = [
 RESERVE: Final = 1e-5  # of delta, kept for the lattice slack and for caps that nobody reaches
 USUAL_EPSILON: Final = 5.0
 RARE_CUT: Final = 1e-4  # of delta: what cutting Poisson cohorts at the default cap may cost
-RARE_FLOOR: Final = 1e-4  # of delta: what sending cohorts below the default floor home may cost ...
-DEAR_FLOOR: Final = 0.5  # ... and what a floor of 2 may, because the sum of one client is no secure sum
+RARE_FLOOR: Final = 1e-4  # of delta: how likely cohorts below a floor may be that costs next to nothing
 
 
 def accounted_delta(request: PrivacyRequest) -> float:
@@ -51,7 +58,8 @@ def events_of(
         sampling=request.sampling,
         cohort_cap=shares.cap if capped else None,
         clients=request.clients if capped else None,
-        floor_slack=_floor_slack(request, shares.cap, shares.floor, rounds),
+        floor_slack=floor_slack(request, shares.cap, shares.floor, rounds),
+        quorum_slack=quorum_slack(request, shares, rounds),
         rounding=rounding,
         lattice=lattice,
     )
@@ -76,47 +84,77 @@ def cohort_cap(request: PrivacyRequest) -> int:
 
 
 def cohort_floor(request: PrivacyRequest, cap: int) -> int:
-    """Return the smallest cohort that is asked: the one given, or the largest whose charge is next to nothing.
+    """Return the least cohort that is asked: the one given, or a default.
 
-    Where even a floor of 2 costs more than that, it is charged; where it costs too much, there is none (1): then a
-    cohort of one client is asked, whose share is the whole noise, and only masks cannot be had for it.
+    The default is the largest below which hardly any cohort is ever drawn. Where that is too small to hide a client
+    among others (`least_cohort`), it is the largest that `floor_share` of delta can pay for, up to half of the expected
+    cohort. 1 means that there is none: then a cohort of one client is asked, whose share is the whole noise.
     """
     if request.sampling == "fixed":
         return request.cohort_size
     if request.cohort_floor is not None:
         return request.cohort_floor
+    expected = request.sample_rate * request.clients
+    just_below = _others(request, cap, request.rounds).drawn_with(np.arange(min(cap, max(2, math.floor(expected)))))
 
-    def cost(floor: int) -> float:
-        return _floor_slack(request, cap, floor, request.rounds) / request.delta
+    def within(costs: NDArray[np.float64], share: float) -> int:
+        return max(1, int(np.argmax([*(costs > share * request.delta), True])))
 
-    low, high = 1, max(2, math.floor(request.sample_rate * request.clients))
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if cost(middle) <= RARE_FLOOR else (low, middle)
-    return 2 if low == 1 and cap >= 2 and cost(2) <= DEAR_FLOOR else low
+    rare = within(np.cumsum(just_below) / request.sample_rate, RARE_FLOOR)
+    enough = least_cohort(request.threshold, request.colluders)
+    if rare >= enough:
+        return rare
+    before = sum(event.floor_slack for event in request.spent)
+    paid = within(just_below, max(RARE_FLOOR, request.floor_share - before / request.delta))
+    return max(rare, min(paid, max(enough, math.ceil(expected / 2))))
 
 
 @lru_cache(maxsize=256)
-def _floor_slack(request: PrivacyRequest, cap: int, floor: int, rounds: int) -> float:
-    """Bound the probability that in any of the rounds the others who take part are just below the floor, or fewer.
-
-    Guarantee: sending cohorts below `floor` home adds at most this to delta, for every epsilon. Given everybody else's
-    coins, which do not depend on the client, a round is one of three kinds. Others at the floor or above: the sampled
-    Gaussian, as charged. Others at floor - 2 or fewer: noise alone, with the client or without. Others at floor - 1:
-    noise alone without the client, and with it a cohort at the floor if it is drawn. If no round is of the third kind
-    the run is the charged one; the hockey-stick divergence is jointly convex and at most 1 on the rest.
-    """
+def floor_slack(request: PrivacyRequest, cap: int, floor: int, rounds: int) -> float:
+    """Return what sending cohorts below `floor` home takes from delta."""
     if request.sampling == "fixed" or floor < 2:
         return 0.0
-    from scipy.stats import binom
+    return float(_others(request, cap, rounds).drawn_with(np.array([floor - 1]))[0])
 
-    most = participations(request, rounds, 0.0)
-    # A client that has been drawn too often sits out, so cohorts are a little smaller than the draws.
-    staying = float(binom.cdf(most - 1, rounds - 1, request.sample_rate)) if rounds > 1 else 1.0
-    few = float(binom.cdf(floor - 1, request.clients - 1, request.sample_rate * staying))
-    cut = float(binom.sf(cap, request.clients, request.sample_rate)) if cap < request.clients else 0.0
-    few_of_cut = float(binom.cdf(floor - 1, cap - 1, staying)) if cut else 0.0
-    return rounds * (few + cut * few_of_cut)
+
+@lru_cache(maxsize=256)
+def quorum_slack(request: PrivacyRequest, shares: Shares, rounds: int) -> float:
+    """Return what rounds with too few answers take from delta; infinity if nobody knows how likely they are."""
+    if request.answer_rate is None:
+        return math.inf
+    if request.answer_rate == 1:
+        return 0.0
+    # Cohorts just below the floor are charged for as such; where there is no floor, a client may be alone.
+    fewest = shares.cap - 1 if request.sampling == "fixed" else shares.floor if shares.floor > 1 else 0
+    needed = np.array([shares.survivors(others + 1) for others in range(fewest, shares.cap)], np.int64)
+    return _others(request, shares.cap, rounds).short_of(needed, request.answer_rate)
+
+
+def _others(request: PrivacyRequest, cap: int, rounds: int) -> Others:
+    return Others(
+        clients=request.clients,
+        sample_rate=request.sample_rate,
+        sampling=request.sampling,
+        cap=cap,
+        rounds=rounds,
+        most=participations(request, rounds, 0.0),
+    )
+
+
+def charged(request: PrivacyRequest, events: list[Event]) -> bool:
+    """Tell whether too few answers are likely enough to be charged for: at most half of what the floors leave."""
+    floors = math.fsum(event.floor_slack for event in events)
+    return math.fsum(event.quorum_slack for event in events) <= (accounted_delta(request) - floors) / 2
+
+
+def answered(events: list[Event]) -> list[Event]:
+    """Return the events of a run in which every client that is asked answers."""
+    return [replace(event, quorum_slack=0.0) for event in events]
+
+
+def accounted(request: PrivacyRequest, events: list[Event]) -> list[Event]:
+    """Return what the noise is solved for: where too few answers cannot be charged, as if everybody answered."""
+    return events if charged(request, events) else answered(events)
 
 
 def participations(request: PrivacyRequest, rounds: int, epsilon: float) -> int:
@@ -139,7 +177,8 @@ def _likely_epsilon(request: PrivacyRequest) -> float:
         *request.spent,
         Event(noise_multiplier=request.noise_multiplier, sample_rate=request.sample_rate, rounds=request.rounds),
     ]
-    cost = accounts.epsilon(events, delta=accounted_delta(request) * (1 - 2 * RARE_CUT), accountant=request.accountant)
+    delta = accounted_delta(request) * (1 - 2 * RARE_CUT)
+    cost = accounts.epsilon(answered(events), delta=delta, accountant=request.accountant)
     return max(USUAL_EPSILON, cost)
 
 
@@ -149,7 +188,7 @@ def noise_for_epsilon(request: PrivacyRequest, shares: Shares) -> float | None:
         return None
     return accounts.noise_multiplier(
         request.epsilon,
-        lambda z: events_of(request, shares, z, request.rounds),
+        lambda z: accounted(request, events_of(request, shares, z, request.rounds)),
         delta=accounted_delta(request),
         accountant=request.accountant,
     )
@@ -158,16 +197,15 @@ def noise_for_epsilon(request: PrivacyRequest, shares: Shares) -> float | None:
 def against(request: PrivacyRequest, events: list[Event], *, most: int, part: float) -> float:
     """Return epsilon against somebody who knows whom the server sampled, and all of the noise but `part` of V.
 
-    What the lattice and the floor of each event cost is taken from delta; infinity where they leave nothing of it, or
-    where no noise is unknown.
+    What the lattice costs is taken from delta; infinity where it leaves nothing of it, or where no noise is unknown.
+    Floor and quorum cost nothing here: who sees who takes part learns nothing more from them.
     """
     [*before, own] = events
     releases = [*_releases(before, part), (own.left(part), most)]
     if min(noise for noise, _ in releases) <= 0:
         return math.inf
     slack = sum(event.rounds * event.lattice for event in events)
-    spare = accounted_delta(request) - sum(event.floor_slack for event in events)
-    left = spare
+    left = spare = accounted_delta(request)
     for _ in range(20):
         if left <= 0:
             return math.inf

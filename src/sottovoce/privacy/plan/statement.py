@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from sottovoce.privacy.adjacency import ADJACENCY
 from sottovoce.privacy.plan.ballots import describe_ballots
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ __all__ = ["describe"]
 
 def describe(plan: PrivacyPlan) -> dict[str, Any]:
     """Return the plan's promises and settings; an epsilon is null where there is no bound."""
-    request = plan.request
+    request, own = plan.request, plan.events()[-1]
     told = {
         "mechanism": request.mechanism,
         "note": "deployment" if request.deployment else "simulated: not private",
@@ -26,8 +27,12 @@ def describe(plan: PrivacyPlan) -> dict[str, Any]:
         "rounds_asked": request.rounds,
         "delta": request.delta,
         "noise_multiplier": plan.noise_multiplier,
-        "epsilon": plan.epsilon,
+        "adjacency": ADJACENCY.sentence,
+        "epsilon": _finite(plan.epsilon),
+        "epsilon_reason": plan.epsilon_reason,
         "epsilon_against": "anyone who does not know who was sampled and holds no client; trusts the server",
+        "epsilon_if_all_answer": plan.epsilon_if_all_answer,
+        "answer_rate": request.answer_rate,
         "epsilon_server": _finite(plan.epsilon_server),
         "epsilon_server_if_a_third_colludes": _finite(plan.epsilon_if_a_third_colludes),
         "epsilon_member": _finite(plan.epsilon_member),
@@ -43,6 +48,9 @@ def describe(plan: PrivacyPlan) -> dict[str, Any]:
         "draws_lost": plan.draws_lost,
         "noise_per_draw": plan.noise_per_draw,
         "cohort_floor": plan.shares.floor,
+        "cohort_floor_note": plan.floor_note,
+        "delta_for_floor": own.floor_slack,
+        "delta_for_quorum": _finite(own.quorum_slack),
         "cohort_cap": plan.shares.cap,
         "clipping": request.clipping,
         "clip_norm": request.clip_norm,

@@ -18,6 +18,7 @@ from sottovoce.studies.audit.ballots.audit import audit_ballots
 from sottovoce.studies.audit.one_run import Told, play_still, play_training
 from sottovoce.studies.audit.options import CONDITIONAL, CONFIDENCE, Options, number, ready_to_play
 from sottovoce.studies.audit.outsider import Outsider, canaries_of, coins
+from sottovoce.studies.audit.presence import presence
 from sottovoce.studies.audit.published import published
 from sottovoce.studies.audit.records import check_folder, read_experiment
 from sottovoce.studies.audit.rules import each_share, released_noise, sampler, survivors
@@ -73,8 +74,10 @@ def audit(
     ]
     tests += games.bounds(plan.epsilon_server, plan.request.delta, alpha / 2, min(alpha / 2, CONDITIONAL))
     outsider, found = _outsider(experiment, house, ready, options, base)
-    lower, guessed = outsider.finding("epsilon one run", plan.epsilon, plan.request.delta, alpha, base)
-    tests += [*found, guessed, *checks]
+    # Everybody answers in these games, unless the file lets clients leave.
+    claimed = plan.epsilon if experiment.make_dropout().possible else plan.epsilon_if_all_answer
+    lower, guessed = outsider.finding("epsilon one run", claimed, plan.request.delta, alpha, base)
+    tests += [*found, *presence(house, base), guessed, *checks]
     server_lower, told = _server_lower(games, tests, plan, alpha / 2)
     return Audit(
         epsilon=plan.epsilon,

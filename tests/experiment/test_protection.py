@@ -71,6 +71,8 @@ def test_every_key_of_the_table_reaches_the_request() -> None:
     request = privacy_request(parts, table, clip_norm=0.7)
 
     elsewhere = {f"{what}_noise_multiplier" for what in ("vote", "warm", "evaluation")}  # have requests of their own
+    elsewhere |= {"budget", "budget_delta", "budget_epsilon", "budget_epsilon_server", "population"}  # of all runs
+    elsewhere |= {"spent"}  # releases of others, in units of their own: `experiment.population`
     for key in PrivacyTable.model_fields.keys() - elsewhere:
         assert getattr(request, key) == getattr(table, key), key
     assert (request.clients, request.sample_rate, request.rounds, request.length) == (20, 0.5, 5, 650)

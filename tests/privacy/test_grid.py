@@ -82,7 +82,8 @@ def test_each_adversary_is_left_at_least_its_part_of_the_noise(threshold: float,
     parts = [shares.honest(cohort) / cohort for cohort in range(20, cap + 1)]
 
     assert shares.server_part == pytest.approx(min(parts))
-    assert shares.member_part == pytest.approx(19 / 20)
+    assert shares.member_part == pytest.approx((19 - colluders) / 20)
+    assert shares.outsider_part == pytest.approx((20 - colluders) / 20)
     assert 0 < shares.third_part < shares.survivors(20) / 20
 
 

@@ -356,9 +356,11 @@ def test_each_adversary_is_accounted_by_the_noise_that_it_cannot_know() -> None:
     assert secure.epsilon_if_a_third_colludes > colluding.epsilon_server or not math.isfinite(
         secure.epsilon_if_a_third_colludes
     )
-    # Nothing else changes: the outsiders' noise, and so the model, is the same.
+    # The threshold changes nothing else: the outsiders' noise, and so the model, is the same.
+    assert (secure.epsilon, secure.noise_multiplier) == (everyone.epsilon, everyone.noise_multiplier)
+    # At a given noise colluders cost outsiders too: they may leave out their shares.
+    assert (colluding.epsilon > everyone.epsilon, colluding.noise_multiplier) == (True, everyone.noise_multiplier)
     for other in (secure, colluding):
-        assert (other.epsilon, other.noise_multiplier) == (everyone.epsilon, everyone.noise_multiplier)
         assert other.grid is not None and everyone.grid is not None
         assert (other.grid.variance, other.bits) == (everyone.grid.variance, everyone.bits)
 

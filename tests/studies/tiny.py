@@ -11,6 +11,8 @@ from sottovoce.data import Dataset, Property
 from sottovoce.experiment.config import Experiment, parse
 from sottovoce.experiment.given import Given
 
+NOBODY = Public("drawn from a seed")
+
 
 def people(records: int = 600, shift: float = 2.0) -> Given:
     """Return records of two classes; the tall ones, a third, differ in features that the class does not depend on."""
@@ -20,8 +22,7 @@ def people(records: int = 600, shift: float = 2.0) -> Given:
     tall = (np.arange(records) % 3 == 0).astype(np.uint8)
     x[:, 6:] += shift * tall[:, None]
     known = {"tall": Property(tall, np.zeros(30, np.uint8))}
-    nobody = Public("drawn from a seed")
-    return Given(Dataset("people", x, y, x[:30].copy(), y[:30].copy(), classes=2, test_from=nobody, properties=known))
+    return Given(Dataset("people", x, y, x[:30].copy(), y[:30].copy(), classes=2, test_from=NOBODY, properties=known))
 
 
 def images(records: int = 64) -> Given:
@@ -33,7 +34,9 @@ def images(records: int = 64) -> Given:
         top, left = (1 + 5 * (label // 2), 1 + 5 * (label % 2))
         x[place] = (4 * np.add.outer(np.arange(12), rng.integers(1, 5) * np.arange(12)))[..., None]
         x[place, top : top + 5, left : left + 5] = rng.integers(180, 255)
-    return Given(Dataset("squares", x, y, x[:16].copy(), y[:16].copy(), classes=4, input_scale=1 / 255))
+    return Given(
+        Dataset("squares", x, y, x[:16].copy(), y[:16].copy(), classes=4, input_scale=1 / 255, test_from=NOBODY)
+    )
 
 
 def tables(scheme: str = "fl-std", /, **more: dict[str, Any]) -> Experiment:

@@ -108,6 +108,7 @@ def _told(experiment: Experiment, known: _Known) -> dict[str, Any]:
         **privacy_cost(ready),
         "epsilon_member": None if privacy is None else privacy.describe()["epsilon_member"],
         "privacy": None if privacy is None else _promises(experiment, privacy, measured=seconds is not None),
+        **({} if privacy is None or parts.threat is None else parts.threat.epsilons(privacy)),
         "signal_to_noise": predicted_signal(privacy),
         **(dict.fromkeys(INFLUENCE) if privacy is None else influence(privacy, experiment.server.guard_width)),
         "dropouts": dropout_cost(ready, leaving_chance(experiment)),

@@ -15,9 +15,16 @@ import numpy as np
 from sottovoce.core.errors import PrivacyError
 from sottovoce.privacy.accounting.accountant import rough_noise
 from sottovoce.privacy.plan.request import PrivacyRequest
-from sottovoce.privacy.plan.server import COARSEST_ROUNDING, expected_contributions, noise_for_server
+from sottovoce.privacy.plan.server import expected_contributions, noise_for_server
 from sottovoce.privacy.plan.shares import Shares
-from sottovoce.privacy.plan.solver import accounted_delta, against, events_of, participations, shares_of
+from sottovoce.privacy.plan.solver import (
+    COARSEST_ROUNDING,
+    accounted_delta,
+    against,
+    events_of,
+    participations,
+    shares_of,
+)
 
 __all__ = ["CAPS", "Sketch", "sketch"]
 

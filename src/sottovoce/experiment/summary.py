@@ -133,6 +133,7 @@ def summarise(parts: Parts, ready: Ready, records: list[Record], costs: Costs, *
     summary |= thesis_bounds(parts, ready, len(records))
     if parts.threat is not None:
         summary |= _attack(parts, records, best, final)
+        summary |= {} if plan is None else parts.threat.epsilons(plan)
     switches = experiment.switches
     if switches is not None and switches.leave_within:
         summary["left_for_good"] = max((record.get("left_for_good", 0) for record in records), default=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +15,8 @@ from sottovoce.data import Dataset, Partition, With, Without
 from sottovoce.experiment.threat_table import ThreatTable
 from sottovoce.federation.conspiracy import Conspiracy
 from sottovoce.federation.malicious import Choice
+from sottovoce.privacy import PrivacyPlan
+from sottovoce.privacy.plan.omission import Attacked, Omission, epsilons_under_attack
 from sottovoce.schemes import Scheme
 from sottovoce.threats.attack import Attack
 from sottovoce.threats.registry import attack_class
@@ -42,6 +45,20 @@ class Threat:
     target: int | None
     hoard: Partition | None = None  # the records of malicious clients; None: as those of honest ones
     labels: NDArray[Any] | None = None  # of all train records, as malicious clients label them
+
+    def epsilons(self, plan: PrivacyPlan) -> dict[str, float | None]:
+        """Return what the plan promises honest clients while the malicious ones add no noise; null where nothing is."""
+        if not self.table.omit_noise:
+            attacked = Attacked(plan.epsilon, plan.epsilon_server)
+        elif self.choice.of == "cohort":
+            attacked = epsilons_under_attack(plan, Omission(self.choice.most))
+        else:
+            everywhere = math.ceil(self.choice.fraction * self.choice.clients)
+            attacked = epsilons_under_attack(plan, Omission(None, everywhere))
+        return {
+            "epsilon_under_attack": _finite(attacked.epsilon),
+            "epsilon_server_under_attack": _finite(attacked.epsilon_server),
+        }
 
     def metrics(
         self, guesses: NDArray[np.int64], labels: NDArray[Any], attacked: NDArray[np.int64] | None, classes: int
@@ -222,3 +239,7 @@ def _without_classes(dataset: Dataset, removed: list[int]) -> Dataset:
         y_test=dataset.y_test[test],
         ids=None if dataset.ids is None else dataset.ids[train],
     )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -241,7 +241,7 @@ def _at_slack(events: Sequence[Event], delta: float, accountant: str, price: Cal
 
 def _epsilon(events: tuple[Event, ...], accountant: Accountant, steps: int, delta: float, exact: bool) -> float:
     if all(event.sample_rate == 1 for event in events):
-        return epsilon_server([(e.noise_multiplier, e.rounds) for e in events], delta=delta, accountant=accountant)
+        return epsilon_server([(e.faced, e.rounds) for e in events], delta=delta, accountant=accountant)
     if accountant == "pld":
         return float(distributions.composed(events, steps, exact).get_epsilon_for_delta(delta))
     if accountant == "rdp":
@@ -249,11 +249,11 @@ def _epsilon(events: tuple[Event, ...], accountant: Accountant, steps: int, delt
 
         orders = renyi_orders()
         divergence = sum(
-            (e.rounds * np.asarray(_renyi(e.noise_multiplier / e.distance, e.sample_rate)) for e in events),
+            (e.rounds * np.asarray(_renyi(e.faced / e.distance, e.sample_rate)) for e in events),
             start=np.zeros(len(orders)),
         )
         return max(0.0, float(compute_epsilon(orders, divergence, delta)[0]))
-    total = sum(event.rounds * _moments(event.noise_multiplier / event.distance, event.sample_rate) for event in events)
+    total = sum(event.rounds * _moments(event.faced / event.distance, event.sample_rate) for event in events)
     return float(np.min((total - math.log(delta)) / np.asarray(MOMENT_ORDERS)))
 
 

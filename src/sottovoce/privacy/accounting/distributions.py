@@ -39,7 +39,7 @@ def _width(events: Sequence[Event]) -> float:
     """Return about how far apart the privacy losses of all rounds together lie."""
     widest = mean = 0.0
     for event in events:
-        inverse = event.distance / event.noise_multiplier
+        inverse = event.distance / event.faced
         largest = inverse**2 / 2 + TAIL * inverse  # of a client that is there for certain; then log(1 + q (e^it - 1))
         widest = max(widest, math.log1p(event.sample_rate * math.expm1(largest)) if largest < 700 else largest)
         mean += event.rounds * event.sample_rate * inverse**2 / 2
@@ -50,7 +50,7 @@ def spread(events: Sequence[Event]) -> float:
     """Return about the variance of the privacy loss of all rounds together."""
     total = 0.0
     for event in events:
-        precision = (event.distance / event.noise_multiplier) ** 2
+        precision = (event.distance / event.faced) ** 2
         total += event.rounds * min(event.sample_rate**2 * math.expm1(min(50.0, precision)), precision)
     return total
 
@@ -69,11 +69,11 @@ def _one_round(event: Event, interval: float, exact: bool) -> Any:
             event.clients,
             event.sample_rate,
             event.cohort_cap,
-            event.noise_multiplier,
+            event.faced,
             value_discretization_interval=interval,
         )
     return pld.from_gaussian_mechanism(
-        event.noise_multiplier / event.distance,
+        event.faced / event.distance,
         sampling_prob=event.sample_rate,
         value_discretization_interval=interval,
     )

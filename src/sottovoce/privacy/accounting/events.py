@@ -39,6 +39,7 @@ class Event:
     quorum_slack: float = 0.0
     rounding: float = 0.0
     lattice: float = 0.0
+    present: float = 1.0
 
     def __post_init__(self) -> None:
         in_range("noise_multiplier", self.noise_multiplier, low=0, open_low=True, high=1e6)
@@ -60,3 +61,8 @@ class Event:
         The variance is (z R)^2 (1 + rounding); of what is left, the rounding width is taken again.
         """
         return self.noise_multiplier / self.distance * math.sqrt(max(0.0, part - self.rounding * (1 - part)))
+
+    @property
+    def faced(self) -> float:
+        """Return the noise multiplier that outsiders face for certain: less than planned if shares may be left out."""
+        return self.noise_multiplier if self.present == 1 else self.left(self.present) * self.distance

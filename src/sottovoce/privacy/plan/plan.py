@@ -385,6 +385,7 @@ def _seal(parts: dict[str, Any]) -> str:
         if request[key] == getattr(PrivacyRequest, key):
             del request[key]
     for event in request["spent"]:
-        if event["quorum_slack"] == 0:
-            del event["quorum_slack"]
+        for key, usual in (("quorum_slack", 0), ("present", 1)):
+            if event[key] == usual:
+                del event[key]
     return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()

@@ -20,14 +20,11 @@ from sottovoce.core.errors import PrivacyError
 from sottovoce.privacy.accounting import accountant as accounts
 from sottovoce.privacy.accounting.events import Accountant
 from sottovoce.privacy.adjacency import ADJACENCY
-from sottovoce.privacy.noise.grid import COARSEST
-from sottovoce.privacy.noise.lattice import ROUNDING
 from sottovoce.privacy.plan.request import PrivacyRequest
 from sottovoce.privacy.plan.shares import Shares
-from sottovoce.privacy.plan.solver import noise_for_epsilon, participations, shares_of
+from sottovoce.privacy.plan.solver import COARSEST_ROUNDING, noise_for_epsilon, participations, shares_of
 
 __all__ = [
-    "COARSEST_ROUNDING",
     "RARE_SLACK",
     "CapSource",
     "Targets",
@@ -38,7 +35,6 @@ __all__ = [
 ]
 
 RARE_SLACK: Final = 1e-3  # of delta: what the lattice may cost against the server
-COARSEST_ROUNDING: Final = (ROUNDING / COARSEST) ** 2  # by how much the coarsest grid widens the variance
 MOST_CAPS: Final = 256  # that are compared
 CapSource = Literal["given", "chosen", "turns hardly anybody away"]
 

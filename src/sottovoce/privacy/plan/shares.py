@@ -58,7 +58,7 @@ class Shares:
     A cohort of n clients, from `floor` to `cap`, shares one variance V: each client adds V / n, whatever n is. Of a
     cohort of n at least t(n) messages must arrive (n itself when `threshold` is 1, else floor(threshold n) + 1, as
     secure aggregation has it); the server makes up the shares of those who left. Up to `colluders` of the senders may
-    tell the server their noise.
+    tell the server their noise, or leave it out: V is so large that the others' shares are enough against outsiders.
 
     Shares of V / t(n) would leave more noise, but would tell n: in a million coordinates the variance of the sum is
     measured to a thousandth, and n tells who was sampled.
@@ -107,14 +107,19 @@ class Shares:
         return self.survivors(cohort) - self.colluders
 
     @cached_property
+    def outsider_part(self) -> float:
+        """Return the least part of V that is in the sum if `colluders` of a cohort leave out their shares."""
+        return 1.0 if self.by_aggregators else self._least(self.sizes - self.colluders)
+
+    @cached_property
     def server_part(self) -> float:
         """Return the least part of V that server and colluders do not know: (t(n) - c) / n of the worst cohort."""
         return 0.5 if self.by_aggregators else self._least(self._survivors - self.colluders)
 
     @cached_property
     def member_part(self) -> float:
-        """Return the least part of V that one client of the cohort does not know: all but its own share."""
-        return 1.0 if self.by_aggregators else self._least(self.sizes - 1)
+        """Return the least part of V that one client does not know: all but its own share and those left out."""
+        return 1.0 if self.by_aggregators else self._least(self.sizes - 1 - self.colluders)
 
     @cached_property
     def third_part(self) -> float:
@@ -122,8 +127,9 @@ class Shares:
         return 0.5 if self.by_aggregators else self._least(self._survivors - self.sizes // 3)
 
     def unknown_shares(self) -> list[Counts]:
-        """Return, for each adversary, how many shares of each cohort it does not know; outsiders know none."""
-        return [self.sizes, self._survivors - self.colluders, self.sizes - 1, self._survivors - self.sizes // 3]
+        """Return, for each adversary, how many shares of each cohort it does not know and nobody left out."""
+        sizes, honest = self.sizes, self._survivors - self.colluders
+        return [sizes - self.colluders, honest, sizes - 1 - self.colluders, self._survivors - sizes // 3]
 
     def check(self, cohort: int, survivors: int, *, round_: int | None = None) -> None:
         """Raise unless enough messages arrived for the noise to be complete."""

@@ -14,7 +14,6 @@ from sottovoce.privacy.noise.lattice import ROUNDING
 from sottovoce.privacy.plan.ballots import solve_ballot_grid
 from sottovoce.privacy.plan.request import PrivacyRequest
 from sottovoce.privacy.plan.server import (
-    COARSEST_ROUNDING,
     RARE_SLACK,
     CapSource,
     Targets,
@@ -24,6 +23,7 @@ from sottovoce.privacy.plan.server import (
 )
 from sottovoce.privacy.plan.shares import Shares
 from sottovoce.privacy.plan.solver import (
+    COARSEST_ROUNDING,
     RESERVE,
     accounted,
     accounted_delta,
@@ -62,7 +62,7 @@ def solve_request(request: PrivacyRequest) -> dict[str, Any]:
 
 def _solved(request: PrivacyRequest, shares: Shares, targets: Targets, noise: float) -> dict[str, Any]:
     rounds = _affordable_rounds(request, shares, noise)
-    events = events_of(request, shares, noise, rounds)
+    events = events_of(request, shares, noise, rounds, rounding=COARSEST_ROUNDING)
     true = charged(request, events)
     epsilon = accounts.epsilon(
         accounted(request, events), delta=accounted_delta(request), accountant=request.accountant
@@ -135,7 +135,7 @@ def _affordable_rounds(request: PrivacyRequest, shares: Shares, noise: float) ->
         return 1  # the cap does the rest
 
     def cost(rounds: int) -> float:
-        events = accounted(request, events_of(request, shares, noise, rounds))
+        events = accounted(request, events_of(request, shares, noise, rounds, rounding=COARSEST_ROUNDING))
         return accounts.epsilon(events, delta=accounted_delta(request), accountant=request.accountant)
 
     if request.epsilon is not None and cost(1) > request.epsilon:

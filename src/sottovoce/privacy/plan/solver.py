@@ -15,10 +15,13 @@ from sottovoce.privacy.accounting.binomial import upper_quantile
 from sottovoce.privacy.accounting.events import Event
 from sottovoce.privacy.accounting.others import Others
 from sottovoce.privacy.accounting.participation import participation_cap
+from sottovoce.privacy.noise.grid import COARSEST
+from sottovoce.privacy.noise.lattice import ROUNDING
 from sottovoce.privacy.plan.request import PrivacyRequest
 from sottovoce.privacy.plan.shares import Shares, least_cohort
 
 __all__ = [
+    "COARSEST_ROUNDING",
     "accounted",
     "accounted_delta",
     "against",
@@ -32,6 +35,7 @@ __all__ = [
     "shares_of",
 ]
 
+COARSEST_ROUNDING: Final = (ROUNDING / COARSEST) ** 2  # by how much the coarsest grid widens the variance
 RESERVE: Final = 1e-5  # of delta, kept for the lattice slack and for caps that nobody reaches
 USUAL_EPSILON: Final = 5.0
 RARE_CUT: Final = 1e-4  # of delta: what cutting Poisson cohorts at the default cap may cost
@@ -62,6 +66,7 @@ def events_of(
         quorum_slack=quorum_slack(request, shares, rounds),
         rounding=rounding,
         lattice=lattice,
+        present=shares.outsider_part,
     )
     return [*request.spent, event]
 
@@ -188,7 +193,7 @@ def noise_for_epsilon(request: PrivacyRequest, shares: Shares) -> float | None:
         return None
     return accounts.noise_multiplier(
         request.epsilon,
-        lambda z: accounted(request, events_of(request, shares, z, request.rounds)),
+        lambda z: accounted(request, events_of(request, shares, z, request.rounds, rounding=COARSEST_ROUNDING)),
         delta=accounted_delta(request),
         accountant=request.accountant,
     )

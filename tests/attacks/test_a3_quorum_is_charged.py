@@ -27,6 +27,8 @@ from sottovoce.privacy import PrivacyPlan
 from sottovoce.privacy.accounting import accountant
 from sottovoce.privacy.accounting.events import Event
 from sottovoce.privacy.accounting.others import Others
+from sottovoce.privacy.accounting.population import fixed
+from sottovoce.privacy.budget import cost_of
 from sottovoce.report.planning import plan_sections
 from sottovoce.studies.audit.options import Options, ready_to_play
 from sottovoce.studies.audit.presence import presence
@@ -153,6 +155,17 @@ def test_where_epsilon_is_printed_the_bits_are_paid_for(answers: float) -> None:
         delta=1e-3 * (1 - 1e-5) - event.quorum_slack,
     )
     assert plan.epsilon == pytest.approx(again, rel=1e-9)
+
+
+def test_several_runs_on_the_same_records_add_up_what_their_quorums_cost() -> None:
+    keys: dict[str, Any] = {"clients": 20, "sample_rate": 1.0, "rounds": 20, "clip_norm": 1.0, "length": 10}
+    plan = PrivacyPlan.solve(**keys, delta=1e-3, epsilon=1.0, threshold=2 / 3, answer_rate=0.97)
+    unknown = PrivacyPlan.solve(**keys, delta=1e-3, epsilon=1.0, threshold=2 / 3, answer_rate=None)
+    cost = cost_of(plan)
+
+    assert cost.floor == plan.events()[0].quorum_slack > 1e-4
+    assert fixed([cost, cost]).delta >= 1e-3 + 2 * cost.floor
+    assert cost_of(unknown).epsilon == unknown.epsilon_server, "nobody can charge for less than the server sees"
 
 
 def test_a_rate_may_be_a_least_one_and_differ_from_client_to_client() -> None:

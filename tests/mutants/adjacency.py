@@ -73,6 +73,12 @@ MUTANTS = (
         tests=QUORUM,
     ),
     of(
+        "population-forgets-the-quorum",
+        "the sum over several runs leaves out the rounds that one answer decides",
+        ("privacy/accounting/population.py", "event.floor_slack + event.quorum_slack for", "event.floor_slack for"),
+        tests=QUORUM,
+    ),
+    of(
         "two-are-enough",
         "one client of a cohort of two reads the other's message off the sum",
         ("privacy/plan/shares.py", "LEAST_COHORT: Final = 3", "LEAST_COHORT: Final = 2"),

@@ -21,7 +21,7 @@ from sottovoce.experiment.parts import gather
 from sottovoce.experiment.run import run
 from tests.engines.flower.fleet import Fleet
 
-NODES = 3
+NODES = 4
 TABLES: dict[str, Any] = {
     "experiment": {"name": "fleet", "seed": 4, "rounds": 2, "evaluate_every": 1},
     "data": {"source": "digits", "clients": NODES},

@@ -606,13 +606,13 @@ def test_what_was_released_before_is_declared_once_for_a_file(tmp_path: Path) ->
     ("entry", "words"),
     [
         ({"epsilom": 1.0}, "did you mean 'epsilon'"),
-        ({"epsilon": -1}, r"entry 1: epsilon must be a number in \(0, 10000000\], got -1"),
+        ({"epsilon": -1}, r"entry 1: epsilon must be a number in \[1e-12, 1e\+07\], got -1"),
         ({"epsilon": "one"}, "must be a number, got 'one'"),
         ({"delta": 1e-5}, "needs either epsilon, or noise_multiplier"),
         ({"epsilon": 1.0, "noise_multiplier": 2.0}, "needs either epsilon, or noise_multiplier"),
         ({"epsilon": 1.0, "rounds": 3}, "no use for rounds"),
         ({"noise_multiplier": 1.0, "rounds": 1.5}, "must be a whole number"),
-        ({"noise_multiplier": 1.0, "sample_rate": 2}, r"in \(0, 1\], got 2"),
+        ({"noise_multiplier": 1.0, "sample_rate": 2}, r"in \[1e-12, 1\], got 2"),
     ],
 )
 def test_a_declared_release_that_makes_no_sense_is_refused(entry: dict[str, Any], words: str) -> None:

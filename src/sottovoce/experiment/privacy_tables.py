@@ -204,6 +204,13 @@ class PrivacyTable(Table):
         return self
 
 
+_LONGEST: Final = 100  # letters of a number
+_RANGES: Final = {
+    "delta": (1e-100, 0.999),
+    "sample_rate": (1e-12, 1),
+    "noise_multiplier": (0.01, 1e7),  # below, no accountant tells anything
+    "rounds": (1, 1e7),
+}
 _RELEASE: Final = ("epsilon", "epsilon_server", "delta", "noise_multiplier", "sample_rate", "rounds")
 
 
@@ -213,14 +220,19 @@ def _check_release(entry: dict[str, Any], where: str) -> None:
             guess = nearest(key, _RELEASE)
             hint = f"did you mean {guess!r}?" if guess else f"known: {', '.join(_RELEASE)}"
             raise ValueError(f"{where} has no key {key!r}; {hint}")
+        shown = repr(value) if len(str(value)) <= _LONGEST else "a longer text"
+        low, high = _RANGES.get(key, (1e-12, 1e7))
         try:
+            if len(str(value)) > _LONGEST or ("/" not in str(value) and not low <= float(value) <= high):
+                raise OverflowError  # before a fraction is made of it, which takes long for 1e-99999999
             number = Fraction(str(value))
         except (ValueError, ZeroDivisionError):
-            raise ValueError(f"{where}: {key} must be a number, got {value!r}") from None
-        most = {"delta": 1, "sample_rate": 1}.get(key, 10**7)
-        if not 0 < number <= most or (key == "rounds" and number.denominator > 1):
+            raise ValueError(f"{where}: {key} must be a number, got {shown}") from None
+        except OverflowError:
+            number = Fraction(-1)
+        if not low <= float(number) <= high or (key == "rounds" and number.denominator > 1):
             what = "a whole number" if key == "rounds" else "a number"
-            raise ValueError(f"{where}: {key} must be {what} in (0, {most}], got {value}")
+            raise ValueError(f"{where}: {key} must be {what} in [{low:g}, {high:g}], got {shown}")
     if ("epsilon" in entry) == ("noise_multiplier" in entry):
         raise ValueError(f"{where} needs either epsilon, or noise_multiplier with sample_rate and rounds")
     own = ("epsilon", "epsilon_server", "delta") if "epsilon" in entry else _RELEASE[2:]

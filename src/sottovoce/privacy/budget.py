@@ -36,6 +36,8 @@ VERSION: Final = 1
 PATIENCE: Final = 60.0  # seconds that a run waits for another one that writes
 USUAL_ORDER: Final = 8.0  # where only the server has a limit
 
+_BEGIN: Final = b'{"index": 0, "kind": "open", '  # of every budget: what begins otherwise is another file
+
 Step = Callable[[str], None]
 
 
@@ -81,7 +83,7 @@ class Budget:
     """
 
     def __init__(self, path: Path, terms: Terms, *, step: Step = _nothing) -> None:
-        self.path = path
+        self.path = path = Path(os.path.realpath(path))  # a link has the mark of what it names
         self.terms = terms
         self._step = step
         self._limit: Limit | None = None
@@ -106,10 +108,10 @@ class Budget:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file; one in which nothing was ever written is not left behind."""
+        """Let go of the file; an empty one, which we made, is not left behind."""
         if not self._file.closed:
-            if not self._heads:
-                with suppress(OSError):
+            with suppress(OSError):
+                if not os.fstat(self._file.fileno()).st_size:
                     self.path.unlink()
             self._file.close()
 
@@ -222,6 +224,8 @@ class Budget:
         whole, torn = split_torn(content)
         for number, line in enumerate(whole, start=1):
             self._read(line, number)
+        if torn and not whole and not (torn.startswith(_BEGIN) or _BEGIN.startswith(torn)):
+            raise PrivacyError(f"{self.path.name} is no budget, and is left as it is; name another file")
         lines, head = self._read_mark()
         if lines > len(self._heads) or (lines and self._heads[lines - 1] != head):
             raise PrivacyError(

@@ -8,9 +8,12 @@ where they come from, and whoever publishes a number asks them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-__all__ = ["Owned", "Provenance", "Public"]
+__all__ = ["OF_CLIENTS", "Owned", "Provenance", "Public"]
+
+
+OF_CLIENTS: Final = {"of_clients": True}  # `extra` of a log line that follows from records of clients
 
 
 @dataclass(frozen=True)

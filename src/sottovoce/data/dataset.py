@@ -54,6 +54,7 @@ class Dataset:
     classes: int
     input_scale: float = 1.0
     ids: NDArray[np.int64] | None = None
+    owners: frozenset[str] = frozenset()  # of train records, by name; empty: not known
     class_names: tuple[str, ...] | None = None
     preprocessing: dict[str, Any] | None = None
     test_data: str | None = None  # how the test records were chosen, in words; None: they came with the data

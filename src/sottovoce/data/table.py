@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import DataError
-from sottovoce.core.provenance import Owned, Provenance
+from sottovoce.core.provenance import OF_CLIENTS, Owned, Provenance
 from sottovoce.data.csv_file import Table, read_csv
 from sottovoce.data.dataset import Dataset
 from sottovoce.data.features import held_out
@@ -63,7 +63,9 @@ def read_like(dataset: Dataset, name: str, folder: Path | str | None = None) -> 
     table = read_csv(path)
     x, y = known.apply(table), known.class_numbers(table)
     _check_labels(table, known.label, y)
-    return replace(dataset, name=Path(name).name.split(".")[0], x_train=x, y_train=y, x_test=x, y_test=y, ids=None)
+    owners = frozenset(table.columns.get(known.id or "", ())) - {""}
+    short = Path(name).name.split(".")[0]
+    return replace(dataset, name=short, x_train=x, y_train=y, x_test=x, y_test=y, ids=None, owners=owners)
 
 
 def table_dataset(
@@ -123,6 +125,7 @@ def _dataset(table: Table, label: str, owner: str | None, split: str | None, sch
             "%s: every train record has label %r, so there is nothing to learn to tell apart",
             table.name,
             classes[y[~test][0]],
+            extra=OF_CLIENTS,
         )
     x = made.apply(table)
     ids = None if owners is None else np.unique(owners, return_inverse=True)[1].astype(np.int64)
@@ -135,6 +138,7 @@ def _dataset(table: Table, label: str, owner: str | None, split: str | None, sch
         y_test=y[some],
         classes=len(classes),
         ids=None if ids is None else ids[~test],
+        owners=frozenset(() if owners is None else owners[~test].tolist()),
         class_names=classes,
         preprocessing=made.describe(),
         test_data=how,

@@ -354,10 +354,15 @@ def check_held_out(experiment: Experiment) -> None:
 
 def _with_test(experiment: Experiment, dataset: Dataset, source: str) -> Dataset:
     """Return the data set with the test records of another file, which is read as the clients' is."""
-    folder = experiment.data.folder
+    folder, whose = (
+        experiment.data.folder,
+        Owned("clients: it is their file") if is_clients(source, experiment) else None,
+    )
     if dataset.preprocessing is not None and is_table(source):
         other = read_like(dataset, source, folder)
         x, y = other.x_test, other.y_test
+        if whose is None and dataset.owners & other.owners:
+            whose = Owned("clients: somebody owns train and test records")
     else:
         x, labels = read_records(Path(folder or "") / Path(source).expanduser())
         if labels is None:
@@ -368,7 +373,7 @@ def _with_test(experiment: Experiment, dataset: Dataset, source: str) -> Dataset
         x_test=x,
         y_test=y,
         test_data=f"{len(y)} records of {Path(source).name}",
-        test_from=Owned("clients: it is their file") if is_clients(source, experiment) else None,
+        test_from=whose,
         properties={},
     )
 

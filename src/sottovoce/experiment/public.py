@@ -59,9 +59,13 @@ def check_no_client(experiment: Experiment, key: str, source: str, public: Datas
     """Raise if records that a private run calls public are records of its clients, in whatever file they lie."""
     if may_mix(experiment) or source == LEAVES:
         return
-    if found := clients.overlap(public):
+    shared, found = len(clients.owners & public.owners), clients.overlap(public)
+    if shared or found:
+        what = (
+            f"{found} of its {public.records} records are" if found else f"{shared} of its owners are clients, so it is"
+        )
         raise PrivacyError(
-            f"{key} = {source!r} is not public: {found} of its {public.records} records are the clients' own "
+            f"{key} = {source!r} is not public: {what} the clients' own "
             f"([data] source = {experiment.data.source!r}), and epsilon would not cover what they tell; name other "
             "data, or set [privacy] unsafe_public = true"
         )

@@ -96,9 +96,12 @@ def note(text: str) -> None:
 
 
 @contextmanager
-def messages(say: Callable[[str], None] = note, *, quiet: bool = False) -> Iterator[None]:
-    """Print what the library logs, each sentence once; if quiet, warnings only."""
-    handler, logger = _Sayer(say), logging.getLogger("sottovoce")
+def messages(say: Callable[[str], None] = note, *, quiet: bool = False, private: bool = False) -> Iterator[None]:
+    """Print what the library logs, each sentence once; if quiet, warnings only.
+
+    Of a private run, what follows from the clients' records is for an operator at a terminal, and never for a log.
+    """
+    handler, logger = _Sayer(say, private=private), logging.getLogger("sottovoce")
     before = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.WARNING if quiet else logging.INFO)
@@ -112,19 +115,28 @@ def messages(say: Callable[[str], None] = note, *, quiet: bool = False) -> Itera
 class _Sayer(logging.Handler):
     """Logging handler that hands every new sentence to a function."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, say: Callable[[str], None], *, private: bool = False) -> None:
         super().__init__()
+        self._private = private
         self._say = say
         self._said: dict[str, None] = {}  # the newest of them: others may make up sentences without end
 
     def emit(self, record: logging.LogRecord) -> None:
         """Say the record, if it was not said before."""
-        text = printable(f"{'warning: ' * (record.levelno >= logging.WARNING)}{record.getMessage()}")
+        secret = self._private and getattr(record, "of_clients", False)
+        if secret and not _at_terminal():
+            return
+        begin = "operator only: " * secret + "warning: " * (record.levelno >= logging.WARNING)
+        text = printable(f"{begin}{record.getMessage()}")
         if text not in self._said:
             self._said[text] = None
             if len(self._said) > _REMEMBERED:
                 del self._said[next(iter(self._said))]
             self._say(text)
+
+
+def _at_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 @contextmanager

@@ -57,7 +57,8 @@ def plan(
     constraints = None if limits is None else parse_constraints(limits)
     experiment = load(file, changes or [])
     name = experiment.experiment.name or file.stem
-    with messages(), waiting("playing a round to time it" if measure else "working out what it costs"):
+    private = experiment.privacy is not None
+    with messages(private=private), waiting("playing a round to time it" if measure else "working out what it costs"):
         if constraints is not None:
             from sottovoce.experiment.solve import solve
             from sottovoce.report.solving import solved_section

@@ -68,7 +68,8 @@ class Tally:
     def take(self, record: Record) -> None:
         """Take in one round."""
         self.round = int(record["round"])
-        self.private = self.private or record.get("epsilon") is not None  # null again after a failure that showed
+        # A private round may have no epsilon: no answer rate is charged, or outsiders saw a failure.
+        self.private = self.private or bool(record.get("private")) or record.get("epsilon") is not None
         self.accuracy = record.get("accuracy", self.accuracy)
         self.left = self._clock.tick(record)
         if self.private:

@@ -60,10 +60,10 @@ def _run(
 
     experiment = load(file, changes)
     folder = out or default_folder(experiment)
-    name, played = experiment.experiment.name, False
+    name, private, played = experiment.experiment.name, experiment.privacy is not None, False
 
-    with view(quiet=quiet) as shown, messages(shown.say, quiet=quiet):
-        shown.start(name, experiment.experiment.rounds)
+    with view(quiet=quiet) as shown, messages(shown.say, quiet=quiet, private=private):
+        shown.start(name, experiment.experiment.rounds, private=private)
 
         def observe(record: dict[str, Any]) -> None:
             nonlocal played

@@ -98,7 +98,7 @@ def _serve(
     name, general, played = experiment.experiment.name, experiment.experiment, False
     with ExitStack() as stack:
         shown = stack.enter_context(board(quiet=quiet))
-        stack.enter_context(messages(shown.say, quiet=quiet))
+        stack.enter_context(messages(shown.say, quiet=quiet, private=experiment.privacy is not None))
         shown.start(name, general.rounds, private=experiment.privacy is not None)
 
         def observe(record: dict[str, Any]) -> None:

@@ -39,15 +39,18 @@ def _sweep(file: Path, changes: list[str], out: Path | None, *, quiet: bool, as_
     from sottovoce.report.tables import table
 
     experiment = load(file, changes)
-    rounds = {point.experiment.name: point.experiment.rounds for point in layout(experiment)}
+    points = layout(experiment)
+    rounds = {point.experiment.name: point.experiment.rounds for point in points}
+    private = {point.experiment.name: point.privacy is not None for point in points}
     started: set[str] = set()
-    with view(quiet=quiet, named=True) as shown, messages(shown.say, quiet=quiet):
+    with view(quiet=quiet, named=True) as shown, messages(shown.say, quiet=quiet, private=any(private.values())):
 
         def observe(name: str, record: dict[str, Any]) -> None:
             short = _short(name, experiment.experiment.name)
             if name not in started:
                 started.add(name)
-                shown.start(short, rounds.get(name, experiment.experiment.rounds))
+                planned = rounds.get(name, experiment.experiment.rounds)
+                shown.start(short, planned, private=private.get(name, experiment.privacy is not None))
             shown.show(short, record)
 
         summaries = play(experiment, out, observe=observe)

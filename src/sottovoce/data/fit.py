@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import DataError
+from sottovoce.core.provenance import OF_CLIENTS
 from sottovoce.data.csv_file import Table
 from sottovoce.data.preprocessing import (
     CategoryColumn,
@@ -101,7 +102,9 @@ def _fit(
         cells = column_of(table, name)
         present = [cell for row in rows if (cell := cells[row]) not in empty]
         if not present:
-            logging.getLogger(__name__).info("%s: column %r is empty and is left out", table.name, name)
+            logging.getLogger(__name__).info(
+                "%s: column %r is empty and is left out", table.name, name, extra=OF_CLIENTS
+            )
             return None, True
         readable = sum(parse_number(cell) is not None for cell in present)
         # A column of numbers with a few typing errors is no column of words; the errors are named when it is read.

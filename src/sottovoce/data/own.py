@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import DataError
+from sottovoce.core.provenance import OF_CLIENTS
 from sottovoce.data.dataset import Dataset
 from sottovoce.data.files import read_npz
 
@@ -79,7 +80,10 @@ def _count_classes(path: Path, y_train: NDArray[np.int64], y_test: NDArray[np.in
         )
     if y_train.min() == y_train.max():
         logging.getLogger(__name__).warning(
-            "%s: every train record has label %d, so there is nothing to learn to tell apart", path, y_train[0]
+            "%s: every train record has label %d, so there is nothing to learn to tell apart",
+            path,
+            y_train[0],
+            extra=OF_CLIENTS,
         )
     return classes
 

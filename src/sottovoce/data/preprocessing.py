@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import DataError
+from sottovoce.core.provenance import OF_CLIENTS
 from sottovoce.core.validate import nearest
 from sottovoce.data.csv_file import Table
 
@@ -230,7 +231,7 @@ def _check_missing(table: Table, name: str, rule: str, absent: NDArray[np.bool_]
 def _say(table: Table, name: str, count: int, what: str) -> None:
     if count:
         logging.getLogger(__name__).info(
-            "%s: column %r: %d of %d cells %s", table.name, name, count, table.records, what
+            "%s: column %r: %d of %d cells %s", table.name, name, count, table.records, what, extra=OF_CLIENTS
         )
 
 

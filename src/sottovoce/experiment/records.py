@@ -39,9 +39,10 @@ class Told(NamedTuple):
 
     @property
     def whole(self) -> Record:
-        """Return all that the operator may see; real bytes take the place of expected ones."""
+        """Return all that the operator may see; real bytes take the place of expected ones, and `private` says so."""
         sizes = {} if self.sizes is None else {"sizes": self.sizes}
-        return {**self.public, **(self.operator or {}), **sizes}
+        secret = {} if self.operator is None else {**self.operator, "private": True}
+        return {**self.public, **secret, **sizes}
 
 
 def tell(

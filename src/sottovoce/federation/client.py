@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from sottovoce.core import wire
 from sottovoce.core.errors import RunError, SecAggError
+from sottovoce.core.provenance import OF_CLIENTS
 from sottovoce.core.streams import Named, Purpose, Streams
 from sottovoce.core.vectors import Vector
 from sottovoce.federation.coding import Coding, Terms
@@ -306,5 +307,6 @@ def _finite(values: Any) -> Any:
 def tell_divergence() -> None:
     """Say to whoever runs this process, and to nobody else, that training diverged: once, until `cache_clear`."""
     logging.getLogger(__name__).warning(
-        "training diverged on a client, which sends noise around zero; if that is usual, lower client_lr"
+        "training diverged on a client, which sends noise around zero; if that is usual, lower client_lr",
+        extra=OF_CLIENTS,
     )

@@ -34,7 +34,8 @@ FALSE_ALARM = 1e-6
 DIM = 20_000
 CLIENTS = 60
 KEPT = 1000
-KEYS = {"clients": CLIENTS, "sample_rate": 0.25, "delta": 1e-2, "accountant": "rdp"}
+# A low floor: a client that miscounts its cohort must not refuse it for its size.
+KEYS = {"clients": CLIENTS, "sample_rate": 0.25, "delta": 1e-2, "accountant": "rdp", "cohort_floor": 2}
 
 Build = Callable[[], tuple[Scheme, PrivacyPlan]]
 

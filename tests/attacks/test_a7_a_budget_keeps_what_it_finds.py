@@ -86,3 +86,8 @@ def test_the_least_noise_that_may_be_declared_is_added(tmp_path: Path) -> None:
     summary = run(experiment, tmp_path / "run")
     assert summary["epsilon_population"] > 1e5
     assert population_facts(experiment, None) == {}
+
+
+def test_more_colluders_than_any_cohort_has_are_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="colluders must be in"):
+        small(aggregation={"colluders": 10**9}, privacy=PRIVACY)

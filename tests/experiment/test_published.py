@@ -142,7 +142,7 @@ def test_the_operators_file_is_rewound_with_the_rounds(tmp_path: Path) -> None:
     assert [record["round"] for record in read_operator(tmp_path / "cut")] == list(range(7))
     (tmp_path / "cut" / "summary.json").unlink()
     (tmp_path / "cut" / "operator.jsonl").unlink()
-    with pytest.raises(RunError, match=r"operator.jsonl lacks rounds before the checkpoint of round 6"):
+    with pytest.raises(RunError, match=r"operator.jsonl in .* the checkpoint of round 6, or lacks rounds before it"):
         run(experiment, tmp_path / "cut", resume=True)
 
 

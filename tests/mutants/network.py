@@ -86,7 +86,7 @@ MUTANTS = (
     of(
         "escapes-in-log-lines",
         "a node's words move the cursor of the operator's terminal, or hide what was said",
-        ("cli/output.py", "text = printable(f\"{'warning", "text = (f\"{'warning"),
+        ("cli/output.py", 'text = printable(f"{begin', 'text = (f"{begin'),
         ("cli/output.py", "print(printable(text), file", "print(text, file"),
         tests=WORDS,
     ),

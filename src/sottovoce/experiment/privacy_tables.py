@@ -316,6 +316,7 @@ class AggregationTable(Table):
     colluders: int = Field(
         0,
         ge=0,
+        le=100_000,
         description="Clients of a cohort that may help the server or leave out their noise; the others add enough "
         "noise for them too.",
     )

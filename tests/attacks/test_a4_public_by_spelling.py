@@ -14,6 +14,8 @@ import pytest
 import sottovoce as sv
 from sottovoce.core.errors import PrivacyError
 from sottovoce.data import Dataset, load, table_dataset
+from sottovoce.data.overlap import Values
+from sottovoce.data.overlap import overlap as common
 from sottovoce.experiment.division import divide
 from sottovoce.experiment.parts import gather
 from tests.experiment.small import small
@@ -271,3 +273,15 @@ def test_a_frame_is_compared_by_its_features() -> None:
     part = table_dataset({name: values[::-3] for name, values in columns.items()}, label="c", schema=schema)
 
     assert overlap(part, whole)
+
+
+@pytest.mark.parametrize("features", [6, 784])
+def test_records_stored_in_half_of_the_bits_are_the_same_records(features: int) -> None:
+    x = np.random.default_rng(1).normal(size=(200, features)).astype(np.float32)
+    halved, others = x[:50].astype(np.float16), np.random.default_rng(2).normal(size=(50, features)).astype(np.float16)
+    for stored in (halved, halved.astype(np.float32)):
+        assert common(Values(stored, 1.0), Values(x, 1.0)) == 50
+    assert common(Values(x, 1.0), Values(halved, 1.0)) == 50
+    assert common(Values(others, 1.0), Values(x, 1.0)) == 0
+    images = np.random.default_rng(3).integers(0, 256, (200, 8, 8, 1), dtype=np.uint8)
+    assert common(Values((images[:50] / 255).astype(np.float16), 1.0), Values(images, 1 / 255)) == 50

@@ -6,6 +6,7 @@ part, another order or another format has other files, and the same records.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import blake2b
 from math import sqrt
 from typing import Any, Final, NamedTuple
@@ -42,8 +43,16 @@ def overlap(public: Values, clients: Values) -> int:
     (3, 0)
     """
     kinds = {(values.x.dtype.str, values.scale) for values in (public, clients)}
-    plain = len(kinds) == 1 and np.issubdtype(public.x.dtype, np.integer)
-    theirs, own = _digests(public, plain), _digests(clients, plain)
+    if len(kinds) == 1 and np.issubdtype(public.x.dtype, np.integer):
+        return _common(*(_digests(values, _as_they_are) for values in (public, clients)))
+    found = _common(*(_digests(values, _rounded) for values in (public, clients)))
+    if not found and _is_half(public) != _is_half(clients):  # one was stored with half of the bits
+        found = _common(*(_digests(values, _halved) for values in (public, clients)))
+    return found
+
+
+def _common(theirs: NDArray[np.uint64], own: NDArray[np.uint64]) -> int:
+    """Return how many of their hashes are among the clients', if more are than chance explains."""
     known, counts = np.unique(own, return_counts=True)
     found = int(np.count_nonzero(np.isin(theirs, known)))
     if not found or np.array_equal(np.sort(theirs), np.sort(own)):
@@ -59,17 +68,34 @@ def overlap(public: Values, clients: Values) -> int:
     return found if met > chance + _STDDEVS * spread else 0
 
 
-def _digests(values: Values, plain: bool) -> NDArray[np.uint64]:
-    """Return a hash of each record: of its bytes, or of the numbers that a network reads."""
+def _digests(values: Values, read: Callable[[NDArray[Any], float], NDArray[Any]]) -> NDArray[np.uint64]:
+    """Return a hash of each record as `read` has it: of its bytes, or of the numbers that a network reads."""
     digests = bytearray()
     for start in range(0, len(values.x), _CHUNK):
         rows: NDArray[Any] = values.x[start : start + _CHUNK]
-        if not plain:
-            rows = _rounded(rows, values.scale)
-        rows = np.ascontiguousarray(rows)
+        rows = np.ascontiguousarray(read(rows, values.scale))
         for row in rows:
             digests += blake2b(row.data, digest_size=8).digest()
     return np.frombuffer(digests, np.uint64)
+
+
+def _as_they_are(rows: NDArray[Any], _scale: float) -> NDArray[Any]:
+    return rows
+
+
+def _halved(rows: NDArray[Any], scale: float) -> NDArray[np.float16]:
+    """Return values as a network reads them, in 16 bits; both zeros are one number."""
+    with np.errstate(over="ignore"):
+        return (rows.astype(np.float64) * scale).astype(np.float32).astype(np.float16) + np.float16(0)
+
+
+def _is_half(values: Values) -> bool:
+    """Tell whether all values are numbers of 16 bits."""
+    for start in range(0, len(values.x), _CHUNK):
+        rows = values.x[start : start + _CHUNK]
+        if not np.array_equal(_halved(rows, values.scale), (rows.astype(np.float64) * values.scale).astype(np.float32)):
+            return False
+    return True
 
 
 def _rounded(rows: NDArray[Any], scale: float) -> NDArray[np.int32]:

@@ -45,8 +45,18 @@ MUTANTS = (
     of(
         "formats-are-other-records",
         "images as numbers are other records than the same images as bytes",
-        ("data/overlap.py", "plain = len(kinds) == 1 and np.issubdtype", "plain = len(kinds) or np.issubdtype"),
+        (
+            "data/overlap.py",
+            "if len(kinds) == 1 and np.issubdtype(public.x.dtype, np.integer):",
+            "if True:",
+        ),
         tests=SPELLING,
+    ),
+    of(
+        "sixteen-bits-are-other-records",
+        "a copy in half of the bits is public",
+        ("data/overlap.py", "if not found and _is_half(public) != _is_half(clients):", "if False:"),
+        tests="tests/attacks/test_a4_public_by_spelling.py",
     ),
     of(
         "one-record-is-chance",

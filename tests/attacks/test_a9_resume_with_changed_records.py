@@ -124,3 +124,18 @@ def test_a_machine_without_a_place_for_the_key_plays_all_the_same(
     begin(experiment, tmp_path / "run")
 
     assert run(experiment, tmp_path / "run", resume=True)["rounds"] == 6
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_a_fingerprint_that_is_gone_is_no_leave_to_repeat_charged_rounds(
+    private: bool, tmp_path: Path, state: Path
+) -> None:
+    experiment = small(**({"privacy": PRIVATE} if private else {}))
+    begin(experiment, tmp_path / "run")
+    (tmp_path / "run" / "checkpoint" / "records.json").unlink()
+
+    if private:
+        with pytest.raises(PrivacyError, match=r"records.json is gone"):
+            run(experiment, tmp_path / "run", resume=True)
+    else:
+        assert run(experiment, tmp_path / "run", resume=True)["rounds"] == 6

@@ -53,11 +53,16 @@ def keep_fingerprint(path: Path, parts: Parts) -> None:
 def check_fingerprint(path: Path, parts: Parts) -> None:
     """Raise if the records are not those that the run in a folder was begun with.
 
-    A run of an older version has no fingerprint, and gets one.
+    A run without privacy that has no fingerprint, as one of an older version, gets one.
     """
     file, secret = path / "checkpoint" / _FILE, _secret()
     refusal = PrivacyError if parts.boundary.private else InputError
     if not file.exists():
+        if parts.boundary.private and secret is not None:
+            raise PrivacyError(
+                f"{file} is gone, so nobody can tell whether the records are those that were charged; restore "
+                "it, or choose another --out"
+            )
         logging.getLogger(__name__).warning("%s is missing: whether records changed is not known", file)
         keep_fingerprint(path, parts)
         return

@@ -21,7 +21,7 @@ __all__ = ["NO_SHARE", "PRIME", "SHARE", "correct", "fit_together", "read_share"
 
 PRIME: Final = (1 << 256) + 297
 SHARE: Final = 33  # bytes of one share: 257 bits
-_MOST_SUBSETS: Final = 10_000
+_MOST_WORK: Final = 2_000_000  # products, half a second: what a dealer of wrong shares may cost the server
 NO_SHARE: Final = b"\xff" * SHARE  # told in the place of a share that never arrived; no number of the field
 
 
@@ -77,7 +77,7 @@ def correct(shares: Mapping[int, int], threshold: int, opens: Callable[[int], bo
     secret = _decode(points, [shares[point] for point in points], threshold)
     if secret is not None and opens(secret):
         return secret
-    if math.comb(len(points), threshold) > _MOST_SUBSETS:
+    if math.comb(len(points), threshold) * threshold**2 > _MOST_WORK:
         return None
     for some in combinations(points, threshold):
         factors = _lagrange.__wrapped__(some)

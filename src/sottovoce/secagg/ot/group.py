@@ -9,11 +9,14 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from nacl import bindings as sodium
-from nacl.exceptions import CryptoError
-
-from sottovoce.core.errors import SecAggError
+from sottovoce.core.errors import InputError, SecAggError
 from sottovoce.secagg.primitives import Entropy
+
+try:
+    from nacl import bindings as sodium
+    from nacl.exceptions import CryptoError
+except ImportError:  # pragma: no cover - tested in a process of its own
+    raise InputError("sottovoce needs PyNaCl, which is not installed here; install it: pip install PyNaCl") from None
 
 __all__ = ["ELEMENT", "add", "check", "hash_to_element", "public", "scalar", "subtract", "times"]
 

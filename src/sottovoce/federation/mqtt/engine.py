@@ -68,8 +68,31 @@ class Status:
 
 
 @dataclass
+class _Allowance:
+    """How often something may be done for a node: `most` times at once, and once more after every pause."""
+
+    most: float
+    left: float
+    counted_at: float = field(default_factory=time.monotonic)
+
+    def take(self) -> bool:
+        """Tell whether it may be done now; if so, it counts."""
+        now = time.monotonic()
+        self.left = min(self.most, self.left + (now - self.counted_at) / _PAUSE)
+        self.counted_at = now
+        if self.left < 1.0:
+            return False
+        self.left -= 1.0
+        return True
+
+
+@dataclass
 class _Node:
-    """What the server knows of a node's presence."""
+    """What the server knows of a node's presence.
+
+    An answer can be a million times as long as a greeting, and any node can greet as often as it likes, with facts,
+    lives and connections of its own making. So answers have an allowance, and so have lines of the log.
+    """
 
     life: str = ""
     connection: int = 0
@@ -79,22 +102,9 @@ class _Node:
     refusal: Refusal | None = None  # what its greeting was refused for
     answered: tuple[str, int, int] | None = None  # life, its connection and ours of the greeting answered last
     answered_at: float = -math.inf
-    allowance: float = _AT_ONCE
-    counted_at: float = field(default_factory=time.monotonic)  # when the allowance was looked at last
     owed: bool = False  # its greeting is answered as soon as it may be
-
-    def allowed(self, now: float) -> bool:
-        """Tell whether a greeting may be answered now; each answer uses one of an allowance that grows with time.
-
-        An answer can be a million times as long as the greeting, and any node can greet as often as it likes, with
-        numbers of lives and connections of its own making.
-        """
-        self.allowance = min(_AT_ONCE, self.allowance + (now - self.counted_at) / _PAUSE)
-        self.counted_at = now
-        if self.allowance < 1.0:
-            return False
-        self.allowance -= 1.0
-        return True
+    answers: _Allowance = field(default_factory=lambda: _Allowance(_AT_ONCE, _AT_ONCE))
+    lines: _Allowance = field(default_factory=lambda: _Allowance(2 * _AT_ONCE, 2 * _AT_ONCE))
 
 
 @dataclass(eq=False)
@@ -240,9 +250,9 @@ class MqttEngine:
                 node.owed = node.owed or self._unanswered(node)
                 self._refused.pop(number, None)
                 self._count()
-        if difference is None and new:
+        if difference is None and new and node.lines.take():
             log.info("node %d is there", number)
-        elif difference is not None and said != difference:
+        elif difference is not None and said != difference and node.lines.take():
             log.warning("node %d is refused: %s", number, difference)
         self._pay(number)
         self._wake()
@@ -259,7 +269,7 @@ class MqttEngine:
         with self._lock:
             node = self._nodes[number]
             ready = node.refusal is not None or self._enrolment is not None
-            if not node.owed or not ready or not node.allowed(time.monotonic()):
+            if not node.owed or not ready or not node.answers.take():
                 return
             node.owed = not self._answer_greeting(number, node)
 
@@ -293,7 +303,7 @@ class MqttEngine:
                 return  # of an earlier connection: the node is back already
             node.there, node.gone_at, node.owed = False, time.monotonic(), False
             self._count()
-        if not self._over:
+        if not self._over and node.lines.take():
             log.info("node %d is gone", number)
         self._wake()
 

@@ -14,14 +14,26 @@ MUTANTS = (
         "every-greeting-is-welcomed",
         "one node that repeats a greeting of 600 bytes fills the server's memory and the broker's",
         ("federation/mqtt/engine.py", "!= node.answered:\n            return True", "!= ():\n            return True"),
-        ("federation/mqtt/engine.py", "self.allowance -= 1.0", "self.allowance -= 0.0"),
+        ("federation/mqtt/engine.py", "self.left -= 1.0", "self.left -= 0.0"),
         tests=MEMORY,
     ),
     of(
         "made-up-lives-are-welcomed",
         "a node that makes up a new life in each greeting is sent the set-up as often as it likes",
-        ("federation/mqtt/engine.py", "self.allowance -= 1.0", "self.allowance -= 0.0"),
+        ("federation/mqtt/engine.py", "self.left -= 1.0", "self.left -= 0.0"),
         tests=MEMORY,
+    ),
+    of(
+        "a-line-for-every-greeting",
+        "a node that comes and goes without end fills the disk of the server's log",
+        ("federation/mqtt/engine.py", "if not self._over and node.lines.take():", "if not self._over:"),
+        tests="tests/attacks/test_b3_log.py",
+    ),
+    of(
+        "dealer-buys-any-work",
+        "a client that deals wrong shares holds the server up for 39 seconds a round",
+        ("secagg/shamir.py", "* threshold**2 > _MOST_WORK", "> 10_000"),
+        tests="tests/attacks/test_b4_decoder_work.py",
     ),
     of(
         "queue-without-end-for-one-node",

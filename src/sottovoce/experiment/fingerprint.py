@@ -58,7 +58,7 @@ def check_fingerprint(path: Path, parts: Parts) -> None:
     file, secret = path / "checkpoint" / _FILE, _secret()
     refusal = PrivacyError if parts.boundary.private else InputError
     if not file.exists():
-        if parts.boundary.private and secret is not None:
+        if parts.boundary.private and secret is not None and _charged(path):
             raise PrivacyError(
                 f"{file} is gone, so nobody can tell whether the records are those that were charged; restore "
                 "it, or choose another --out"
@@ -81,6 +81,12 @@ def check_fingerprint(path: Path, parts: Parts) -> None:
             f"{path} was begun with other records than there are now; resume with those, or choose another --out; what "
             "was spent of a budget stays spent"
         )
+
+
+def _charged(path: Path) -> bool:
+    """Tell whether a folder's ledger has anything beside its first line."""
+    ledger = path / "ledger.jsonl"
+    return ledger.exists() and len(ledger.read_bytes().splitlines()) > 1
 
 
 def secret_file() -> Path:

@@ -25,8 +25,8 @@ from sottovoce.experiment.records import OPERATOR_ONLY, Record
 
 __all__ = ["Logger", "MLflow", "TensorBoard", "WandB"]
 
-# Of the cohort in a record that the operator sees; a published one has expected values under these names.
-_REAL = ("bytes_up", "bytes_down", "seconds_simulated", "joules_per_client")
+# Of the cohort in a record that the operator sees; a published one has expected values under these names, or none.
+_REAL = ("bytes_up", "bytes_down", "seconds_simulated", "joules_per_client", "private")
 
 
 class Logger(ABC):

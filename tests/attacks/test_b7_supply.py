@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_security_page_says_what_is_promised_how_to_report_and_what_is_supported() -> None:
@@ -26,3 +30,12 @@ def test_the_image_of_a_node_installs_nothing_without_a_hash(name: str, fewest: 
     installs = [line for line in (deploy / "Containerfile").read_text().splitlines() if "pip install" in line]
     assert all("--require-hashes" in line or "--no-index" in line for line in installs)
     assert any(f"{name}" in line for line in installs)
+
+
+def test_every_package_that_the_project_needs_has_a_hash() -> None:
+    """An image that installs by hash installs nothing that is missing here."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = [*project["dependencies"], *project["optional-dependencies"]["federation"]]
+    names = {re.split(r"[<>=!~; \[]", each)[0].lower().replace("_", "-") for each in needed}
+    pinned = set(re.findall(r"^([a-z0-9.-]+)==", (ROOT / "deploy" / "requirements.txt").read_text(), re.MULTILINE))
+    assert names <= pinned, sorted(names - pinned)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import dp_accounting
@@ -13,6 +14,7 @@ from dp_accounting.pld import pld_privacy_accountant
 from sottovoce.experiment.plan import plan
 from sottovoce.experiment.run import run
 from sottovoce.privacy import PrivacyPlan
+from sottovoce.privacy.accounting.accountant import renyi
 from sottovoce.privacy.noise.randomness import Randomness
 from sottovoce.privacy.plan.omission import Omission, epsilons_under_attack
 from tests.experiment.small import small
@@ -115,3 +117,13 @@ def test_an_attacked_private_run_prints_both_numbers(tmp_path: Path) -> None:
         told["epsilon_server"],
     )
     assert "epsilon_under_attack" not in plan(small(threat=threat, experiment={"rounds": 2}))
+
+
+def test_a_limit_over_runs_counts_with_colluders_too() -> None:
+    """The filter's Renyi divergence is that of the noise that is surely there."""
+    given = {**SOME, "epsilon": None, "noise_multiplier": 6.0}
+    alone, colluding = (PrivacyPlan.solve(**given, colluders=c).events() for c in (0, 4))
+    left = replace(alone[0], noise_multiplier=colluding[0].faced)
+
+    assert colluding[0].faced < 0.97 * alone[0].faced
+    assert renyi(colluding, 8.0) == pytest.approx(renyi([left], 8.0)) and renyi(colluding, 8.0) > renyi(alone, 8.0)

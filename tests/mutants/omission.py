@@ -43,4 +43,14 @@ MUTANTS = (
         ("privacy/plan/omission.py", "rare = RARE * request.delta / plan.rounds", "rare = 0.5"),
         tests=TESTS,
     ),
+    of(
+        "limits-forget-colluders",
+        "a limit over several runs counts with noise that colluders leave out",
+        (
+            "privacy/accounting/accountant.py",
+            "_renyi(e.faced / e.distance, e.sample_rate)[place]",
+            "_renyi(e.noise_multiplier / e.distance, e.sample_rate)[place]",
+        ),
+        tests=TESTS,
+    ),
 )

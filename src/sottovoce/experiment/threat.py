@@ -16,7 +16,7 @@ from sottovoce.experiment.threat_table import ThreatTable
 from sottovoce.federation.conspiracy import Conspiracy
 from sottovoce.federation.malicious import Choice
 from sottovoce.privacy import PrivacyPlan
-from sottovoce.privacy.plan.omission import Attacked, Omission, epsilons_under_attack
+from sottovoce.privacy.plan.omission import Omission, Weakened, epsilons_under_attack
 from sottovoce.schemes import Scheme
 from sottovoce.threats.attack import Attack
 from sottovoce.threats.registry import attack_class
@@ -49,7 +49,7 @@ class Threat:
     def epsilons(self, plan: PrivacyPlan) -> dict[str, float | None]:
         """Return what the plan promises honest clients while the malicious ones add no noise; null where nothing is."""
         if not self.table.omit_noise:
-            attacked = Attacked(plan.epsilon, plan.epsilon_server)
+            attacked = Weakened(plan.epsilon, plan.epsilon_server)
         elif self.choice.of == "cohort":
             attacked = epsilons_under_attack(plan, Omission(self.choice.most))
         else:

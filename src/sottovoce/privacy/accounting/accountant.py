@@ -189,7 +189,7 @@ def truncation_slack(event: Event) -> float:
 def renyi(events: Sequence[Event], order: float) -> float:
     """Return the Renyi divergence of all events together, as if no cohort were cut or sent home; see `renyi_orders`."""
     place = renyi_orders().index(order)
-    return sum(e.rounds * _renyi(e.noise_multiplier / e.distance, e.sample_rate)[place] for e in events)
+    return sum(e.rounds * _renyi(e.faced / e.distance, e.sample_rate)[place] for e in events)
 
 
 def _check(delta: float, accountant: str) -> None:

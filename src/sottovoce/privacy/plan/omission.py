@@ -16,7 +16,7 @@ from sottovoce.privacy.plan.solver import accounted, accounted_delta, against
 if TYPE_CHECKING:
     from sottovoce.privacy.plan.plan import PrivacyPlan
 
-__all__ = ["Attacked", "Omission", "epsilons_under_attack"]
+__all__ = ["Omission", "Weakened", "epsilons_under_attack"]
 
 RARE: Final = 1e-2  # of delta: how likely rounds with more attackers than are charged for may be
 
@@ -28,14 +28,14 @@ class Omission(NamedTuple):
     of_population: int = 0
 
 
-class Attacked(NamedTuple):
+class Weakened(NamedTuple):
     """Both epsilons of a run in which shares are left out; infinite where there is no bound."""
 
     epsilon: float
     epsilon_server: float
 
 
-def epsilons_under_attack(plan: PrivacyPlan, omission: Omission) -> Attacked:
+def epsilons_under_attack(plan: PrivacyPlan, omission: Omission) -> Weakened:
     """Return what holds for an honest client while others leave out their noise, in every round after round 0.
 
     Guarantee: at the plan's delta. Where attackers are drawn like everybody else, rounds in which they are a larger
@@ -44,16 +44,16 @@ def epsilons_under_attack(plan: PrivacyPlan, omission: Omission) -> Attacked:
     variance tells the size of the cohort, and then the server's number is the one to quote.
     """
     if plan.shares.by_aggregators:  # clients add none
-        return Attacked(plan.epsilon, plan.epsilon_server)
+        return Weakened(plan.epsilon, plan.epsilon_server)
     outsiders, server, rare = _parts(plan, omission)
     *before, own = plan.events()
     request = replace(plan.request, delta=plan.request.delta * (1 - rare))
     if outsiders <= own.rounding:
-        return Attacked(np.inf, np.inf)
+        return Weakened(np.inf, np.inf)
     events = accounted(request, [*before, replace(own, present=outsiders)])
     epsilon = accounts.epsilon(events, delta=accounted_delta(request), accountant=request.accountant)
     part = max(0.0, server)
-    return Attacked(
+    return Weakened(
         max(epsilon, plan.epsilon),
         max(plan.epsilon_server, against(request, plan.events(), most=plan.max_participations, part=part)),
     )

@@ -14,11 +14,12 @@ from statistics import median
 
 from benchmarks.measure import children, cost_of, load
 from benchmarks.workload import source_of_w, workload
-from sottovoce.experiment.protection import protect
-from sottovoce.experiment.ready import make_ready, start_engine
+from sottovoce.assembly.engines import start_engine
+from sottovoce.assembly.protection import protect
+from sottovoce.assembly.stages import TRAINING, stages
 from sottovoce.federation.engine import drive
 from sottovoce.federation.round import server_round
-from sottovoce.threats.registry import ATTACKS
+from sottovoce.threats.attacks import ATTACKS
 
 ASKED = 1.10
 LINEAR = [name for name in ATTACKS if name not in ("quarter-modulus", "energy-aware")]  # those need a secure sum
@@ -38,7 +39,7 @@ def main() -> int:
             before = set(children())
             engine, evaluator = stack.enter_context(start_engine(parts))
             pids = sorted(set(children()) - before)
-            ready = make_ready(protect(parts), evaluator)
+            ready = stages(protect(parts))[TRAINING].server_side(evaluator)
             ready.enrol(engine)
             start = ready.server.init(parts.start)
 

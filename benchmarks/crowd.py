@@ -26,24 +26,25 @@ from functools import cache  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import NamedTuple  # noqa: E402
 
+from sottovoce.assembly.engines import start_engine  # noqa: E402
+from sottovoce.assembly.parties import Parties  # noqa: E402
+from sottovoce.assembly.parts import Parts, gather  # noqa: E402
+from sottovoce.assembly.protection import Protection, protect  # noqa: E402
+from sottovoce.assembly.stages import TRAINING, stages  # noqa: E402
+from sottovoce.config.experiment import Experiment  # noqa: E402
+from sottovoce.config.experiment import load as load_experiment  # noqa: E402
 from sottovoce.core.streams import Secrets  # noqa: E402
-from sottovoce.deployment.book import Book  # noqa: E402
-from sottovoce.deployment.broker import Broker  # noqa: E402
-from sottovoce.deployment.identity import Identity  # noqa: E402
 from sottovoce.deployment.keys import add_nodes, init_federation, sign_roster  # noqa: E402
-from sottovoce.deployment.node import Member, Node  # noqa: E402
+from sottovoce.deployment.node.node import Conversation, Member, Node  # noqa: E402
+from sottovoce.deployment.node.state import Book  # noqa: E402
+from sottovoce.deployment.party import Identity  # noqa: E402
 from sottovoce.deployment.roster import Roster  # noqa: E402
-from sottovoce.experiment.config import Experiment  # noqa: E402
-from sottovoce.experiment.config import load as load_experiment  # noqa: E402
-from sottovoce.experiment.deployed import client_knowledge  # noqa: E402
-from sottovoce.experiment.parts import Parts, gather  # noqa: E402
-from sottovoce.experiment.protection import Protection, protect  # noqa: E402
-from sottovoce.experiment.ready import make_ready, start_engine  # noqa: E402
+from sottovoce.deployment.trial.broker import Broker  # noqa: E402
 from sottovoce.federation.client import Client, Credentials, Knowledge  # noqa: E402
 from sottovoce.federation.engine import Enrolment, Reply, Request, drive  # noqa: E402
-from sottovoce.federation.mqtt.engine import MqttEngine, Place  # noqa: E402
-from sottovoce.federation.mqtt.envelope import topic_from, topic_to  # noqa: E402
-from sottovoce.federation.mqtt.greeting import Facts  # noqa: E402
+from sottovoce.federation.engines.mqtt.engine import MqttEngine, ServerPlace  # noqa: E402
+from sottovoce.federation.engines.mqtt.envelope import topic_from, topic_to  # noqa: E402
+from sottovoce.federation.engines.mqtt.greeting import Facts  # noqa: E402
 from sottovoce.federation.round import server_round  # noqa: E402
 from sottovoce.models import Shard, make_trainer  # noqa: E402
 from sottovoce.privacy import Ledger  # noqa: E402
@@ -67,8 +68,8 @@ def setting(nodes: int, changes: list[str]) -> Experiment:
 
 def solved(experiment: Experiment, roster: Roster) -> Protection:
     """Return the plan, as every node would solve it, with the roster's keys and this process's secrets."""
-    parts = gather(experiment)
-    return protect(replace(parts, seeds=Secrets(experiment.experiment.seed), keys=roster.keys))
+    parties = Parties.of_machines(Secrets(experiment.experiment.seed), roster.keys, seeded=True)
+    return protect(gather(experiment, parties=replace(parties, machines=False)))
 
 
 class Spent(NamedTuple):
@@ -135,7 +136,7 @@ def _server(
     experiment: Experiment, own: Identity, roster: Roster, broker: Broker, crowd: int, transport: Callable[..., object]
 ) -> int:
     protection = solved(experiment, roster)
-    place = Place(
+    place = ServerPlace(
         roster.federation,
         RUN,
         roster.keys,
@@ -147,7 +148,7 @@ def _server(
         most=MOST,
     )
     with start_engine(protection.parts, only=("public",)) as (_, evaluator):
-        ready = make_ready(protection, evaluator)
+        ready = stages(protection)[TRAINING].server_side(evaluator)
     with MqttEngine(place, lambda listener: transport(broker, own, listener)) as engine:
         timed = Timed(engine, crowd, broker.pid)
         began = time.perf_counter()
@@ -248,7 +249,7 @@ def clients(protection: Protection, parts: Parts, keys: dict[int, bytes]) -> Cal
 
     @cache
     def knowledge(setup: bytes) -> Knowledge:
-        return client_knowledge(protection, setup)
+        return stages(protection)[TRAINING].client_side(setup)
 
     def of(number: int) -> Callable[[bytes], Client]:
         records = parts.partition.records(number)
@@ -279,8 +280,7 @@ async def crowd(fed: Path, port: int, nodes: int, changes: list[str]) -> None:
             identity.signing_key,
             roster.server,
             FACTS,
-            protection.parts.scheme.name,
-            client_of(number),
+            (Conversation(protection.parts.scheme.name, range(1, 1 << 32), client_of(number)),),
             private=True,
             most=MOST,
         )

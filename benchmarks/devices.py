@@ -13,15 +13,15 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
+from sottovoce.assembly.engines import start_engine
+from sottovoce.assembly.parts import gather
+from sottovoce.assembly.protection import protect
+from sottovoce.assembly.stages import TRAINING, stages
+from sottovoce.config.experiment import load
 from sottovoce.devices import RoundClock
-from sottovoce.experiment.config import load
-from sottovoce.experiment.parts import gather
-from sottovoce.experiment.protection import protect
-from sottovoce.experiment.ready import make_ready, start_engine
-from sottovoce.experiment.timing import make_timing
-from sottovoce.federation.costs import costs_of
 from sottovoce.federation.engine import drive
-from sottovoce.federation.round import server_round
+from sottovoce.federation.round import costs_of, server_round
+from sottovoce.runs.devices import make_timing
 
 ROOT = Path(__file__).parents[1]
 CASES = {
@@ -60,7 +60,7 @@ def share(file: str, changes: tuple[str, ...], rounds: int) -> tuple[float, floa
     watch = Stopwatch()
     plain = {name: getattr(RoundClock, name) for name in ("__init__", "lost", "passed", "end")}
     with start_engine(parts) as (engine, evaluator):
-        ready = make_ready(protect(parts), evaluator)
+        ready = stages(protect(parts))[TRAINING].server_side(evaluator)
         state = ready.server.init(parts.start)
         ready.enrol(engine)
         timing = make_timing(parts, costs_of(ready.server, state))

@@ -24,10 +24,11 @@ from benchmarks.memory import peak  # noqa: E402
 from benchmarks.overhead import overheads  # noqa: E402
 from benchmarks.plain_loop import PlainLoop  # noqa: E402
 from benchmarks.workload import W, source_of_w, workload  # noqa: E402
-from sottovoce.experiment.config import parse  # noqa: E402
-from sottovoce.experiment.parts import Parts, gather  # noqa: E402
-from sottovoce.experiment.protection import protect  # noqa: E402
-from sottovoce.experiment.ready import make_ready, start_engine  # noqa: E402
+from sottovoce.assembly.engines import start_engine  # noqa: E402
+from sottovoce.assembly.parts import Parts, gather  # noqa: E402
+from sottovoce.assembly.protection import protect  # noqa: E402
+from sottovoce.assembly.stages import TRAINING, stages  # noqa: E402
+from sottovoce.config.experiment import parse  # noqa: E402
 from sottovoce.federation.engine import drive  # noqa: E402
 from sottovoce.federation.round import server_round  # noqa: E402
 from sottovoce.models import Shard, Trainer, make_trainer  # noqa: E402
@@ -66,7 +67,7 @@ def rounds(parts: Parts) -> Iterator[tuple[Callable[[], None], Callable[[], None
     """Yield a function that plays the next round, one that evaluates, and the workers' process ids."""
     before = set(children())
     with start_engine(parts) as (engine, evaluator):
-        ready = make_ready(protect(parts), evaluator)
+        ready = stages(protect(parts))[TRAINING].server_side(evaluator)
         ready.enrol(engine)
         server, state, count = ready.server, ready.server.init(parts.start), 0
 

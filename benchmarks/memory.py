@@ -36,14 +36,15 @@ def play(kept: str, source: str, count: int) -> None:
     """Play rounds of W, keeping sums or single updates."""
     # Not above: whoever watches needs none of it, and it must not be torch's memory that is seen here.
     from benchmarks.workload import workload
-    from sottovoce.experiment.protection import protect
-    from sottovoce.experiment.ready import make_ready, start_engine
+    from sottovoce.assembly.engines import start_engine
+    from sottovoce.assembly.protection import protect
+    from sottovoce.assembly.stages import TRAINING, stages
     from sottovoce.federation.engine import drive
     from sottovoce.federation.round import server_round
 
     parts = workload(source)
     with start_engine(parts) as (engine, evaluator):
-        ready = make_ready(protect(parts), evaluator)
+        ready = stages(protect(parts))[TRAINING].server_side(evaluator)
         ready.enrol(engine)
         state = ready.server.init(parts.start)
         for round_ in range(1, count + 1):

@@ -29,22 +29,15 @@ from pathlib import Path  # noqa: E402
 import numpy as np  # noqa: E402
 
 from benchmarks.table import Row, missed, show  # noqa: E402
-from sottovoce.deployment.broker import Broker  # noqa: E402
-from sottovoce.deployment.identity import Identity  # noqa: E402
 from sottovoce.deployment.keys import add_nodes, init_federation, sign_roster  # noqa: E402
+from sottovoce.deployment.party import Identity  # noqa: E402
+from sottovoce.deployment.trial.broker import Broker  # noqa: E402
 from sottovoce.federation.engine import Request  # noqa: E402
-from sottovoce.federation.mqtt.carrier import Address, Counts, Listener, TlsFiles  # noqa: E402
-from sottovoce.federation.mqtt.engine import MqttEngine, Place  # noqa: E402
-from sottovoce.federation.mqtt.envelope import (  # noqa: E402
-    SERVER,
-    Envelope,
-    Kind,
-    open_message,
-    topic_from,
-    topic_to,
-)
-from sottovoce.federation.mqtt.greeting import Facts, Hello  # noqa: E402
-from sottovoce.federation.mqtt.transport import Transport  # noqa: E402
+from sottovoce.federation.engines.mqtt.carrier import Address, Counts, Listener, TlsFiles  # noqa: E402
+from sottovoce.federation.engines.mqtt.engine import MqttEngine, ServerPlace  # noqa: E402
+from sottovoce.federation.engines.mqtt.envelope import SERVER, Envelope, Kind, open_message, topic_from, topic_to  # noqa: E402
+from sottovoce.federation.engines.mqtt.greeting import Facts, Hello  # noqa: E402
+from sottovoce.federation.engines.mqtt.transport import Transport  # noqa: E402
 
 FACTS = Facts("benchmark", "", "", "", ())
 RUN = bytes(range(16))
@@ -191,7 +184,7 @@ def idle_row(broker: Broker, node: Identity, seconds: int = 13, pause: int = 2) 
 def latency_rows(broker: Broker, server: Identity, nodes: list[Identity]) -> list[Row]:
     """Return the time of a phase that nobody trains in: through the engine, and one exchange by paho alone."""
     roster = server.read_roster()
-    place = Place(roster.federation, RUN, roster.keys, server.signing_key, FACTS, min_nodes=NODES)
+    place = ServerPlace(roster.federation, RUN, roster.keys, server.signing_key, FACTS, min_nodes=NODES)
     with ExitStack() as stack:
         for node in nodes:
             stack.enter_context(echoing(broker, node, roster.server))

@@ -16,12 +16,11 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from sottovoce.experiment.parts import Parts
+from sottovoce.assembly.parts import Parts
 from sottovoce.federation.coding import Clear, Terms
 from sottovoce.federation.sums import mean
 from sottovoce.models import Shard, make_trainer
-from sottovoce.schemes import Scheme, State, coordinates, make
-from sottovoce.schemes.registry import known
+from sottovoce.schemes import Scheme, State, coordinates, known, make
 
 __all__ = ["Overhead", "overheads"]
 

@@ -30,10 +30,10 @@ from benchmarks.engine import rounds  # noqa: E402
 from benchmarks.measure import Cost, cost_of, family, family_cpu, load, memory  # noqa: E402
 from benchmarks.plain_loop import PlainLoop  # noqa: E402
 from benchmarks.workload import W, source_of_w, workload  # noqa: E402
-from sottovoce.experiment.parts import Parts  # noqa: E402
+from sottovoce.assembly.parts import Parts  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
-TORCH = "torch>=2.6,<2.14"  # as ours
+TORCH = "torch==2.13.0"  # as constraints.txt
 PEERS = {
     "pfl": ("pfl-research", "benchmarks.peer_pfl", [TORCH, "pfl[pytorch]>=0.4,<1"]),
     "flower": ("Flower simulation", "benchmarks.peer_flower", [TORCH, "flwr[simulation]>=1.41,<2"]),

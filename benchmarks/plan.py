@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from sottovoce.experiment.config import Experiment, parse
-from sottovoce.experiment.plan import plan
-from sottovoce.experiment.run import run
+from sottovoce.config.experiment import Experiment, parse
+from sottovoce.planning.plan import plan
+from sottovoce.runs.loop import run
 
 FILES = ("fashion-std", "fashion-top-dp", "fashion-cs-dp", "fashion-head-dp", "fashion-scattering-dp", "quickstart")
 LIMITS = "epsilon<=1, epsilon_server<=4, up<=200kB, joules<=50, hours<=48"

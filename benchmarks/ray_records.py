@@ -13,16 +13,16 @@ from pathlib import Path
 
 from ray.cluster_utils import Cluster
 
-from sottovoce.experiment.config import Experiment
-from sottovoce.experiment.division import divide
-from sottovoce.experiment.parts import gather
-from sottovoce.experiment.protection import protect
-from sottovoce.experiment.ready import make_ready
+from sottovoce.assembly.division import divide
+from sottovoce.assembly.parts import gather
+from sottovoce.assembly.protection import protect
+from sottovoce.assembly.stages import TRAINING, stages
+from sottovoce.checks.twin import few
+from sottovoce.config.experiment import Experiment
 from sottovoce.federation.engine import drive
-from sottovoce.federation.ray import RayEngine
-from sottovoce.federation.ray_session import ZERO, joined
+from sottovoce.federation.engines.ray import RayEngine
+from sottovoce.federation.engines.ray_session import ZERO, joined
 from sottovoce.federation.round import server_round
-from sottovoce.testing.twin import few
 
 PARTS = "SOTTOVOCE_BENCHMARK_PARTS"
 
@@ -53,7 +53,7 @@ def measure(kind: str, experiment: Experiment, cluster: Cluster) -> None:
     """Play three rounds and look at the shared memory of the two machines."""
     parts = gather(experiment)
     with joined(cluster.address) as session, RayEngine(session, parts.blueprint(), parts.arrays()) as engine:
-        ready = make_ready(protect(parts), engine)
+        ready = stages(protect(parts))[TRAINING].server_side(engine)
         ready.enrol(engine)
         state = ready.server.init(parts.start)
         for round_ in (1, 2, 3):

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from sottovoce.assembly.parts import Parts, gather
+from sottovoce.config.experiment import parse
 from sottovoce.core.errors import DataError
 from sottovoce.data import load
-from sottovoce.experiment.config import parse
-from sottovoce.experiment.parts import Parts, gather
 
 __all__ = ["W", "source_of_w", "workload"]
 

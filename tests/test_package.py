@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,17 @@ def test_all_is_sorted_and_every_name_is_there() -> None:
     assert all(callable(getattr(sottovoce, name)) for name in (*sottovoce.__all__, *sottovoce.__all__)), "asked twice"
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = sottovoce.nothing
+
+
+def test_a_class_name_means_one_thing_in_the_whole_package() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in ROOT.glob("src/sottovoce/**/*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(f"{path.relative_to(ROOT)}:{node.lineno}")
+
+    assert len(places) > 400, "the package is elsewhere"
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
 def test_the_python_example_of_the_readme_runs(tmp_path: Path) -> None:
@@ -40,7 +53,10 @@ def test_the_python_example_of_the_readme_runs(tmp_path: Path) -> None:
 def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
 
-    assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
+    files = [page.parent / link for link in links if "://" not in link]
+    # Notebooks are made for the site, by .ci/notebooks.py, from a script of the same name.
+    files = [file.with_suffix(".py") if file.suffix == ".ipynb" else file for file in files]
+    assert [str(file) for file in files if not file.exists()] == []
 
 
 def test_nothing_is_printed_when_a_config_is_read() -> None:

@@ -20,7 +20,8 @@ def _normal(name: str) -> str:
 
 def _declared() -> set[str]:
     """Return what a user can ask for: the dependencies and every extra but the developers' own."""
-    extras = [needed for name, needed in PROJECT.get("optional-dependencies", {}).items() if name != "dev"]
+    optional = PROJECT.get("optional-dependencies", {})
+    extras = [needed for name, needed in optional.items() if name not in ("dev", "docs", "release")]
     lines = [*PROJECT["dependencies"], *(line for needed in extras for line in needed)]
     return {_normal(re.split(r"[\s<>=!~;\[(]", line.strip(), maxsplit=1)[0]) for line in lines}
 

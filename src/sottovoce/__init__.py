@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from sottovoce.api.privacy import Privacy
     from sottovoce.api.result import Result
     from sottovoce.api.simulate import simulate
+    from sottovoce.assembly.overrides import Stop
+    from sottovoce.config.experiment import Experiment, parse
     from sottovoce.core.errors import (
         ConfigError,
         DataError,
@@ -27,12 +29,10 @@ if TYPE_CHECKING:
         WireError,
     )
     from sottovoce.data import Dataset
-    from sottovoce.experiment.config import Experiment, parse
-    from sottovoce.experiment.given import Stop
-    from sottovoce.experiment.plan import plan
-    from sottovoce.experiment.sweep import sweep
     from sottovoce.models import Network
+    from sottovoce.planning.plan import plan
     from sottovoce.schemes import Scheme
+    from sottovoce.search.sweep import sweep
 
 __all__ = [
     "ConfigError",
@@ -61,19 +61,19 @@ __all__ = [
 
 _HOMES = {
     "Dataset": "data",
-    "Experiment": "experiment.config",
+    "Experiment": "config.experiment",
     "Network": "models",
     "Privacy": "api.privacy",
     "Result": "api.result",
     "Scheme": "schemes",
-    "Stop": "experiment.given",
+    "Stop": "assembly.overrides",
     "load": "api.files",
-    "parse": "experiment.config",
-    "plan": "experiment.plan",
+    "parse": "config.experiment",
+    "plan": "planning.plan",
     "result": "api.files",
     "run": "api.files",
     "simulate": "api.simulate",
-    "sweep": "experiment.sweep",
+    "sweep": "search.sweep",
 }
 
 

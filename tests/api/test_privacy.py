@@ -10,7 +10,7 @@ import pytest
 
 import sottovoce as sv
 from sottovoce.api.privacy import filled
-from sottovoce.experiment import tables
+from sottovoce.config import tables
 from sottovoce.privacy.accounting.calculator import calculate
 from sottovoce.schemes import make
 from tests.api.small import blobs, simulate

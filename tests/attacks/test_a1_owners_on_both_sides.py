@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sottovoce.assembly.parts import gather
 from sottovoce.core.errors import PrivacyError
-from sottovoce.experiment.parts import gather
-from sottovoce.experiment.run import run
-from tests.experiment.small import small
+from sottovoce.runs.loop import run
+from tests.runs.small import small
 
 SCHEMA = (
     'others = "ignore"\n[label]\nclasses = ["no", "yes"]\n[columns.age]\nkind = "number"\nminimum = 0\nmaximum = 100\n'

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 import sottovoce as sv
+from sottovoce.assembly.parts import gather
 from sottovoce.core.errors import PrivacyError
 from sottovoce.core.provenance import Owned, Public
 from sottovoce.data import Dataset, load
-from sottovoce.experiment.parts import gather
 from sottovoce.privacy.release import Boundary
 from tests.api.small import blobs
-from tests.experiment.small import small
+from tests.runs.small import small
 
 X, Y = blobs(60)
 PRIVACY: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-3, "accountant": "rdp", "clip_norm": 1.0}
@@ -239,7 +239,7 @@ def test_the_boundary_lets_nothing_of_clients_pass_but_without_privacy_or_under_
 def test_a_measurement_is_stopped_at_the_boundary_also_if_no_check_came_before() -> None:
     from dataclasses import replace
 
-    from sottovoce.experiment.scoring import evaluate_model
+    from sottovoce.runs.evaluation import evaluate_model
 
     parts = gather(small(privacy={"noise_multiplier": 1.0, "delta": 1e-3, "clip_norm": 1.0}))
     owned = replace(parts, dataset=replace(parts.dataset, test_from=Owned()))

@@ -16,19 +16,19 @@ import pytest
 from scipy.stats import norm
 
 import sottovoce as sv
-from sottovoce.cli.board import Board
-from sottovoce.experiment.folder import read_rounds, read_summary
-from sottovoce.experiment.parts import gather
-from sottovoce.experiment.protection import protect
-from sottovoce.experiment.run import run
-from sottovoce.experiment.summary import SPENT_NOTE
+from sottovoce.assembly.parts import gather
+from sottovoce.assembly.protection import protect
+from sottovoce.cli.progress import Board
 from sottovoce.privacy.accounting import accountant
 from sottovoce.report.html import page
 from sottovoce.report.rounds import epsilon_spent
 from sottovoce.report.runs import facts, read_run
 from sottovoce.report.tables import notes
+from sottovoce.runs.folder import read_rounds, read_summary
+from sottovoce.runs.loop import run
+from sottovoce.runs.summary import SPENT_NOTE
 from sottovoce.studies.audit.records import check_folder
-from tests.experiment.small import small
+from tests.runs.small import small
 
 PRIVACY = {"epsilon": 8.0, "delta": 1e-2, "clip_norm": 0.5}
 ONE = {"workers": 1}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sottovoce.experiment.plan import plan
+from sottovoce.planning.plan import plan
 from sottovoce.privacy.adjacency import ADJACENCY
-from tests.experiment.small import small
+from tests.runs.small import small
 
 
 def test_docs_and_outputs_say_one_adjacency() -> None:

@@ -17,12 +17,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom, norm
 
+from sottovoce.assembly.protection import privacy_request, protect
 from sottovoce.core.errors import ConfigError
-from sottovoce.experiment.folder import read_rounds
-from sottovoce.experiment.plan import plan as plan_of
-from sottovoce.experiment.protection import privacy_request, protect
-from sottovoce.experiment.run import run
-from sottovoce.experiment.shapes import gather_shapes
+from sottovoce.planning.plan import gather_shapes
+from sottovoce.planning.plan import plan as plan_of
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.privacy.accounting import accountant
 from sottovoce.privacy.accounting.events import Event
@@ -30,11 +28,13 @@ from sottovoce.privacy.accounting.others import Others
 from sottovoce.privacy.accounting.population import fixed
 from sottovoce.privacy.budget import cost_of
 from sottovoce.report.planning import plan_sections
+from sottovoce.runs.folder import read_rounds
+from sottovoce.runs.loop import run
+from sottovoce.studies.audit.federation import make_federation
 from sottovoce.studies.audit.options import Options, ready_to_play
 from sottovoce.studies.audit.presence import presence
-from sottovoce.studies.audit.stage import furnish
-from tests.experiment.machines import federation, private
-from tests.experiment.small import small
+from tests.runs.machines import federation, private
+from tests.runs.small import small
 
 POINTS = np.linspace(-12, 14, 521)
 WIDTH = POINTS[1] - POINTS[0]
@@ -256,7 +256,7 @@ def test_a_run_whose_answers_nobody_vouches_for_prints_no_epsilon_anywhere(tmp_p
 def test_a_round_without_quorum_refutes_the_rate_that_was_declared(tmp_path: Path) -> None:
     experiment = private("fl-std", aggregation={"secure": "real", "answer_rate": 1.0})
     deployed, _ = federation(experiment, lost=lambda request, client: request.round == 2 and client < 3)
-    summary = run(experiment, tmp_path / "run", deployed=deployed)
+    summary = run(experiment, tmp_path / "run", parties=deployed)
     told = [record["epsilon"] for record in read_rounds(tmp_path / "run")]
 
     assert told[0] is not None
@@ -268,10 +268,10 @@ def test_a_round_without_quorum_refutes_the_rate_that_was_declared(tmp_path: Pat
 def test_between_machines_epsilon_is_null_until_somebody_declares_how_surely_clients_answer(tmp_path: Path) -> None:
     experiment = private("fl-std", aggregation={"answer_rate": None})
     deployed, _ = federation(experiment)
-    silent = run(experiment, tmp_path / "silent", deployed=deployed)
+    silent = run(experiment, tmp_path / "silent", parties=deployed)
     experiment = private("fl-std", aggregation={"secure": "real", "answer_rate": 1.0})
     deployed, _ = federation(experiment)
-    sure = run(experiment, tmp_path / "sure", deployed=deployed)
+    sure = run(experiment, tmp_path / "sure", parties=deployed)
 
     assert silent["epsilon"] is None
     assert "set [aggregation] answer_rate" in silent["epsilon_reason"]
@@ -327,8 +327,8 @@ def test_an_audit_accuses_a_build_in_which_one_client_decides_for_free(
     tables = {"floor_slack": {"experiment": rare}, "quorum_slack": shaky}[slack]
     for free in (False, True):
         if free:
-            monkeypatch.setattr(f"sottovoce.privacy.plan.solver.{slack}", lambda *keys: 0.0)
+            monkeypatch.setattr(f"sottovoce.privacy.plan.charges.{slack}", lambda *keys: 0.0)
         ready, plan = ready_to_play(small(privacy=PRIVACY, engine={"workers": 1}, **tables), Options())
-        found = presence(furnish(ready, plan), 1)
+        found = presence(make_federation(ready, plan), 1)
 
         assert [test.name for test in found if test.p_value == 0] == ([f"{slack[:-6]} is charged"] if free else [])

@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 
 from sottovoce.cli import output
 from sottovoce.cli.app import app
-from sottovoce.cli.progress import Tally
+from sottovoce.cli.progress import RunNumbers
+from sottovoce.config.experiment import to_toml
 from sottovoce.core.provenance import OF_CLIENTS
-from sottovoce.experiment.config import to_toml
-from sottovoce.experiment.records import Told
-from tests.experiment.small import small
+from sottovoce.runs.records import RoundRecords
+from tests.runs.small import small
 
 PRIVACY: dict[str, Any] = {"noise_multiplier": 1.0, "delta": 1e-3, "accountant": "rdp", "clip_norm": 1.0}
 SCHEMA = (
@@ -52,12 +52,12 @@ def test_progress_of_a_private_run_without_epsilon_tells_no_failures_and_no_byte
 
 
 def test_whoever_watches_is_told_that_a_round_is_private() -> None:
-    whole = Told({"round": 1, "epsilon": None}, {"bytes_up": 7, "bytes_down": 9, "failures": [3]}).whole
-    tally = Tally(2)
+    whole = RoundRecords({"round": 1, "epsilon": None}, {"bytes_up": 7, "bytes_down": 9, "failures": [3]}).whole
+    tally = RunNumbers(2)
     tally.take(whole)
     assert (tally.private, tally.bytes_up, tally.trouble) == (True, 0, "")
-    public = Tally(2)
-    public.take(Told({"round": 1, "epsilon": None, "bytes_up": 7, "bytes_down": 9}, None).whole)
+    public = RunNumbers(2)
+    public.take(RoundRecords({"round": 1, "epsilon": None, "bytes_up": 7, "bytes_down": 9}, None).whole)
     assert (public.private, public.bytes_up) == (False, 7)
 
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import sottovoce as sv
+from sottovoce.assembly.division import divide
+from sottovoce.assembly.parts import gather
 from sottovoce.core.errors import PrivacyError
 from sottovoce.data import Dataset, load, table_dataset
 from sottovoce.data.overlap import Values
 from sottovoce.data.overlap import overlap as common
-from sottovoce.experiment.division import divide
-from sottovoce.experiment.parts import gather
-from tests.experiment.small import small
+from tests.runs.small import small
 
 PRIVACY = {"epsilon": 8.0, "delta": 1e-2}
 MEASURED = {**PRIVACY, "clipping": "public"}

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sottovoce.assembly.overrides import Given
+from sottovoce.assembly.parts import gather
 from sottovoce.core.errors import PrivacyError
 from sottovoce.data import adult, imdb, load
 from sottovoce.data.dataset import Dataset
 from sottovoce.data.hospital import icd9, read_diabetes130
 from sottovoce.data.schema import SHIPPED, read_schema
-from sottovoce.experiment.given import Given
-from sottovoce.experiment.parts import gather
 from tests.data.test_hospital import patients, table
-from tests.experiment.small import small
+from tests.runs.small import small
 
 PRIVACY = {"epsilon": 8.0, "delta": 1e-2, "clip_norm": 0.5}
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from dp_accounting.pld import pld_privacy_accountant
 
-from sottovoce.experiment.plan import plan
-from sottovoce.experiment.run import run
+from sottovoce.planning.plan import plan
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.privacy.accounting.accountant import renyi
 from sottovoce.privacy.noise.randomness import Randomness
 from sottovoce.privacy.plan.omission import Omission, epsilons_under_attack
-from tests.experiment.small import small
+from sottovoce.runs.loop import run
+from tests.runs.small import small
 
 PLAN = {"length": 40, "delta": 1e-5, "clip_norm": 1.0}
 EVERYONE = {**PLAN, "clients": 10, "sample_rate": 1, "rounds": 20, "epsilon": 1.0, "threshold": 1}

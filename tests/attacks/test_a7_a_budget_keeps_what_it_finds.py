@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from sottovoce.core.errors import ConfigError, PrivacyError
-from sottovoce.experiment.population import population_facts
-from sottovoce.experiment.run import run
-from sottovoce.privacy.budget import Budget, Terms
-from tests.experiment.small import small
+from sottovoce.privacy.budget import Budget, BudgetTerms
+from sottovoce.runs.loop import run
+from sottovoce.runs.population import population_facts
+from tests.runs.small import small
 
 PRIVACY: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-3, "accountant": "rdp", "clip_norm": 1.0}
 
@@ -36,7 +36,7 @@ def test_a_file_without_a_whole_line_that_is_no_budget_stays_too(tmp_path: Path)
     file = tmp_path / "b.ledger"
     file.write_text("a note without an end of line")
     with pytest.raises(PrivacyError, match="is no budget"):
-        Budget(file, Terms(population="people"))
+        Budget(file, BudgetTerms(population="people"))
     assert file.read_text() == "a note without an end of line"
 
 
@@ -51,7 +51,7 @@ def test_a_budget_with_a_damaged_first_line_stays_for_its_repair(tmp_path: Path)
 
 
 def test_a_budget_that_was_only_looked_at_leaves_no_file(tmp_path: Path) -> None:
-    Budget(tmp_path / "b.ledger", Terms(population="people")).close()
+    Budget(tmp_path / "b.ledger", BudgetTerms(population="people")).close()
     assert not list(tmp_path.iterdir())
 
 

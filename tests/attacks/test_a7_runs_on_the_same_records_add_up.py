@@ -27,28 +27,28 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import sottovoce as sv
+from sottovoce.assembly.parts import gather
+from sottovoce.assembly.protection import protect
 from sottovoce.cli.app import app
+from sottovoce.config.experiment import Experiment, parse, to_toml
 from sottovoce.core.errors import ConfigError, PrivacyError, RunError, SottovoceError
 from sottovoce.data import load
-from sottovoce.experiment.config import Experiment, parse, to_toml
-from sottovoce.experiment.folder import RunFolder
-from sottovoce.experiment.parts import gather
-from sottovoce.experiment.plan import plan
-from sottovoce.experiment.population import ALONE, declared_costs, make_folder, population_name, totals
-from sottovoce.experiment.protection import protect
-from sottovoce.experiment.run import run
-from sottovoce.experiment.sweep import sweep
-from sottovoce.experiment.tune import tune
+from sottovoce.planning.plan import plan
 from sottovoce.privacy.accounting import accountant
 from sottovoce.privacy.accounting.events import Event
 from sottovoce.privacy.accounting.population import ADDED, PRICED, SLACK, Cost, Limit, added, fixed, order_for
-from sottovoce.privacy.budget import Budget, Terms
+from sottovoce.privacy.budget import Budget, BudgetTerms
 from sottovoce.report.html import page
 from sottovoce.report.runs import facts, read_run
 from sottovoce.report.tables import notes
-from tests.experiment.machines import federation, private
-from tests.experiment.small import small
-from tests.experiment.test_deployed import lose
+from sottovoce.runs.folder import RunFolder
+from sottovoce.runs.loop import run
+from sottovoce.runs.population import ALONE, declared_costs, make_folder, population_name, totals
+from sottovoce.search.sweep import sweep
+from sottovoce.search.tune import tune
+from tests.runs.machines import federation, private
+from tests.runs.small import small
+from tests.runs.test_deployed import lose
 
 ONE = {"workers": 1}
 DELTA = 1e-5
@@ -254,7 +254,7 @@ def test_a_release_of_which_only_epsilon_and_delta_are_known_is_bounded_by_rando
 
 # The file.
 
-TERMS = Terms(population="patients", epsilon=2.5)
+TERMS = BudgetTerms(population="patients", epsilon=2.5)
 
 
 def test_a_run_that_would_exceed_the_budget_is_refused_before_training_with_what_is_left(tmp_path: Path) -> None:
@@ -390,7 +390,7 @@ def test_a_limit_is_fixed_when_the_file_is_made(tmp_path: Path) -> None:
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-from sottovoce.privacy.budget import Budget, Terms
+from sottovoce.privacy.budget import Budget, BudgetTerms
 from tests.attacks.test_a7_runs_on_the_same_records_add_up import gaussian
 
 armed = False
@@ -399,7 +399,7 @@ def step(name):
     if armed and name == sys.argv[2]:
         os.kill(os.getpid(), signal.SIGKILL)
 
-with Budget(Path(sys.argv[1]), Terms(population="patients", epsilon=2.5), step=step) as budget:
+with Budget(Path(sys.argv[1]), BudgetTerms(population="patients", epsilon=2.5), step=step) as budget:
     budget.reserve("1", "first", "plan", gaussian(3.7307))
     armed = True
     budget.reserve("2", "second", "plan", gaussian(3.7307))
@@ -546,9 +546,9 @@ def test_a_run_between_machines_reserves_too_and_pays_as_against_the_server_once
 ) -> None:
     experiment = private(experiment={"rounds": 6}, privacy={"budget": str(tmp_path / "b")})
     deployed, _ = federation(experiment)
-    calm = run(experiment, tmp_path / "calm", deployed=deployed)
+    calm = run(experiment, tmp_path / "calm", parties=deployed)
     deployed, _ = federation(experiment, lost=lose(2, 3, 4, phase="advertise"), sleep=lambda seconds: None)
-    seen = run(experiment, tmp_path / "seen", deployed=deployed)
+    seen = run(experiment, tmp_path / "seen", parties=deployed)
 
     assert seen["epsilon"] is None
     assert [line["kind"] for line in lines(tmp_path / "b")] == ["open", "run", "run", "exposed"]
@@ -568,7 +568,7 @@ def test_a_run_between_machines_pays_for_a_cohort_that_was_seen_before_it_is_see
 
     deployed, _ = federation(experiment, lost=lose(2, phase="advertise"), sleep=killed)
     with pytest.raises(EnoughError):
-        run(experiment, tmp_path / "run", deployed=deployed)
+        run(experiment, tmp_path / "run", parties=deployed)
 
     assert kinds == [["open", "run", "exposed"]]
 
@@ -621,9 +621,9 @@ def test_a_declared_release_that_makes_no_sense_is_refused(entry: dict[str, Any]
 
 
 def test_a_declared_release_is_priced_as_dp_accounting_does() -> None:
-    table = once(spent=[{"noise_multiplier": 1.54, "sample_rate": "1/60", "rounds": 200}]).privacy
-    assert table is not None
-    [cost] = declared_costs(table)
+    experiment = once(spent=[{"noise_multiplier": 1.54, "sample_rate": "1/60", "rounds": 200}])
+    assert experiment.privacy is not None
+    [cost] = declared_costs(experiment, experiment.privacy)
 
     assert cost.epsilon == pytest.approx(0.6806, abs=1e-3)
     assert cost.precision == pytest.approx(200 / 1.54**2)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import sottovoce as sv
+from sottovoce.assembly.division import divide
+from sottovoce.assembly.parts import gather
 from sottovoce.core.errors import DataError, InputError, PrivacyError
 from sottovoce.data import load
-from sottovoce.experiment.division import divide
-from sottovoce.experiment.parts import gather
-from sottovoce.experiment.proxy import make_proxy
-from tests.experiment.small import small
+from sottovoce.search.proxy import make_proxy
+from tests.runs.small import small
 
 PRIVACY = {"epsilon": 8.0, "delta": 1e-2, "clip_norm": 0.5}
 SIMULATED: dict[str, Any] = {"clients": 8, "rounds": 1, "sample_rate": 1, "workers": 1}

@@ -52,7 +52,7 @@ def test_where_everybody_is_asked_nobody_takes_a_place() -> None:
 
 
 def test_the_calculator_says_the_same() -> None:
-    told = calculate(sample_rate=0.9, rounds=20, delta=1e-3, noise_multiplier=10.0, sampling="fixed")
+    told = calculate(sample_rate=0.9, rounds=20, delta=1e-3, noise_multiplier=10.0, sampling="fixed", threshold=1)
 
     assert told["epsilon"] <= told["epsilon_server"]
     assert told["epsilon_server"] == pytest.approx(epsilon_server([(5.0, 20)], delta=1e-3), rel=1e-6)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import sottovoce as sv
-from sottovoce.experiment.plan import plan
-from tests.experiment.small import small
+from sottovoce.planning.plan import plan
+from tests.runs.small import small
 
 PRIVATE = {"noise_multiplier": 1.0, "delta": 1e-3, "clip_norm": 1.0}
 
@@ -74,10 +74,10 @@ def test_a_plan_without_privacy_and_that_of_a_known_data_set_have_sizes(tmp_path
 
 
 def test_a_data_set_of_the_users_is_not_public_because_of_its_name() -> None:
+    from sottovoce.assembly.overrides import Given
+    from sottovoce.assembly.parts import gather
     from sottovoce.data import load
     from sottovoce.data.dataset import Dataset
-    from sottovoce.experiment.given import Given
-    from sottovoce.experiment.parts import gather
 
     digits = load("digits")
     x, y = digits.x_train[:100], digits.y_train[:100]

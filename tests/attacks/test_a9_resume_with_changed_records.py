@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sottovoce.assembly.overrides import Given
 from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.data import Shards
-from sottovoce.experiment.fingerprint import secret_file
-from sottovoce.experiment.given import Given
-from sottovoce.experiment.run import run
-from tests.experiment.small import small
+from sottovoce.runs.fingerprint import secret_file
+from sottovoce.runs.loop import run
+from tests.runs.small import small
 
 PRIVATE = {"noise_multiplier": 1.0, "delta": 1e-3, "clip_norm": 1.0}
 

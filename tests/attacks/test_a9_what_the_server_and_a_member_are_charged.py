@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from sottovoce.experiment.parts import gather
-from sottovoce.experiment.protection import protect
+from sottovoce.assembly.parts import gather
+from sottovoce.assembly.protection import protect
+from sottovoce.checks.twin import few
 from sottovoce.privacy import PrivacyPlan
-from sottovoce.testing.twin import few
-from sottovoce.threats.audit.gaussian import epsilon_of_mu
+from sottovoce.threats.audit.bounds import epsilon_of_mu
 
 DELTA = 1e-2
 

@@ -12,18 +12,16 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from sottovoce.core import wire
 from sottovoce.core.errors import SecAggError
-from sottovoce.deployment.book import Book
-from sottovoce.federation.mqtt.envelope import Kind
-from sottovoce.federation.secure import announce, downlink_hash
+from sottovoce.deployment.node.state import Book
+from sottovoce.federation.aggregation.secure import announce, downlink_hash
+from sottovoce.federation.engines.mqtt.envelope import Kind
 from sottovoce.secagg import (
     KeyedEntropy,
     Policy,
     RoundClient,
     Session,
     StandingClient,
-    agreement,
     default_threshold,
-    keylist,
     masks,
     messages,
     primitives,
@@ -32,7 +30,7 @@ from sottovoce.secagg import (
     shamir,
 )
 from sottovoce.secagg.dealing import RECEIPT, read_dealing
-from sottovoce.secagg.keylist import Keys
+from sottovoce.secagg.rules import Keys
 from tests.attacks.replay_model import Game, smallest_sum
 from tests.deployment.test_node import CLIENTS, SECURE, table, welcome_to
 from tests.secagg.conftest import Cohort, key
@@ -130,7 +128,7 @@ class Replay:
         """Hand out key lists; return who sealed what for whom."""
         session, sealed = self.sessions[run], {}
         for place, keys in lists.items():
-            body = keylist.write_keys(session, keys, sorted(keys))
+            body = rules.write_keys(session, keys, sorted(keys))
             told = self.machines[place].share(self.request(run, "share", place, body))
             sealed[place] = read_dealing(told[messages.HEADER : -64], place, sorted(keys), 2).sealed
         return sealed
@@ -151,7 +149,7 @@ class Replay:
     ) -> list[bytes]:
         """Return what a client tells about everyone it masked with, and itself, in order."""
         others = {signer: signatures[signer] for signer in sorted(signatures) if signer != place}
-        body = agreement.write_unmask(self.sessions[run], survivors, dropped, others)
+        body = rules.write_unmask(self.sessions[run], survivors, dropped, others)
         return _told(self.machines[place].unmask(self.request(run, "unmask", place, body)))
 
     def request(self, run: int, phase: str, place: int, body: bytes) -> bytes:
@@ -267,7 +265,7 @@ def test_keys_of_one_run_are_refused_in_another_whatever_their_life_and_graph(
         for place in around
         for client in [mine.clients[place]]
     }
-    request = messages.seal_request(mine, "share", 5, keylist.write_keys(mine, replayed, around))
+    request = messages.seal_request(mine, "share", 5, rules.write_keys(mine, replayed, around))
 
     with pytest.raises(SecAggError, match=r"the keys of client \d+ are not signed by its registered key"):
         (machine.introduce if standing else machine.share)(request)

@@ -15,20 +15,20 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from sottovoce.assembly.protection import Protection, protect
 from sottovoce.core.errors import ConfigError, InputError, PrivacyError, SecAggError
 from sottovoce.core.streams import Seeds
-from sottovoce.experiment.plan import plan as plan_of
-from sottovoce.experiment.protection import Protection, protect
-from sottovoce.experiment.run import run
-from sottovoce.experiment.shapes import gather_shapes
+from sottovoce.federation.aggregation.secure import SimulatedKeys
 from sottovoce.federation.cohort import Cohort
-from sottovoce.federation.secure import Registry
+from sottovoce.planning.plan import gather_shapes
+from sottovoce.planning.plan import plan as plan_of
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.report.planning import plan_sections
+from sottovoce.runs.loop import run
 from sottovoce.secagg import Policy
 from sottovoce.secagg.session import default_threshold
-from tests.experiment.machines import federation
-from tests.experiment.small import small
+from tests.runs.machines import federation
+from tests.runs.small import small
 
 REAL = {"secure": "real"}
 PRIVACY = {"noise_multiplier": 2.0, "delta": 1e-2, "clip_norm": 0.5}
@@ -47,7 +47,7 @@ def policy_of(protection: Protection) -> Policy:
 @pytest.mark.parametrize("tables", [{}, {"privacy": PRIVACY}], ids=["plain", "private"])
 def test_a_client_refuses_a_cohort_of_two_that_a_server_announces(tables: dict[str, Any]) -> None:
     protection = protection_of(aggregation=REAL, **tables)
-    policy, keys = policy_of(protection), Registry(Seeds(1), 20)
+    policy, keys = policy_of(protection), SimulatedKeys(Seeds(1), 20)
     floor = protection.cohort_floor
     assert floor is not None
     few = replace(policy, fewest=2, threshold=default_threshold)  # what a server that lies announces by
@@ -136,7 +136,7 @@ def test_a_deployed_run_with_smaller_cohorts_is_refused_with_a_way_out(tables: d
     deployed, _ = federation(experiment)
 
     with pytest.raises(PrivacyError, match=r"cohort_floor must be at least \d.*raise \[cohort\] sample_rate"):
-        run(experiment, tmp_path / "run", deployed=deployed)
+        run(experiment, tmp_path / "run", parties=deployed)
 
     assert not (tmp_path / "run").exists()
 

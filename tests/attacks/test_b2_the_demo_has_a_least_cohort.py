@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sottovoce.experiment.config import load
-from sottovoce.experiment.protection import protect
-from sottovoce.experiment.shapes import gather_shapes
-from sottovoce.experiment.sweep import layout
+from sottovoce.assembly.protection import protect
+from sottovoce.config.experiment import load
+from sottovoce.planning.plan import gather_shapes
+from sottovoce.search.sweep import layout
 
 
 def test_the_demo_still_runs_with_a_least_cohort_above_three() -> None:

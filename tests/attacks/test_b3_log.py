@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from sottovoce.federation.mqtt import engine as engine_module
-from sottovoce.federation.mqtt.envelope import SERVER, Envelope, Kind, topic_from
-from sottovoce.federation.mqtt.greeting import Gone, Hello
-from sottovoce.testing.twin import few
+from sottovoce.checks.twin import few
+from sottovoce.federation.engines.mqtt import engine as engine_module
+from sottovoce.federation.engines.mqtt.envelope import SERVER, Envelope, Kind, topic_from
+from sottovoce.federation.engines.mqtt.greeting import Gone, Hello
 from tests.deployment.wired import Wired, signing_key, wired
 
 

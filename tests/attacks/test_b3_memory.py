@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
+from sottovoce.checks.twin import few
+from sottovoce.config.experiment import Experiment
 from sottovoce.deployment.acl import MESSAGE_LIMIT, emqx_conf, mosquitto_conf
-from sottovoce.deployment.book import Book
-from sottovoce.deployment.broker import Broker, mosquitto
-from sottovoce.deployment.join import Ear
 from sottovoce.deployment.keys import add_nodes, init_federation, sign_roster
-from sottovoce.deployment.node import REPEATS, Node
-from sottovoce.experiment.config import Experiment
+from sottovoce.deployment.node.join import Ear
+from sottovoce.deployment.node.node import REPEATS, Node
+from sottovoce.deployment.node.state import Book
+from sottovoce.deployment.trial.broker import Broker, mosquitto
 from sottovoce.federation.engine import Request
-from sottovoce.federation.mqtt import engine as engine_module
-from sottovoce.federation.mqtt.carrier import Address
-from sottovoce.federation.mqtt.envelope import SERVER, Envelope, Kind, topic_from, topic_to
-from sottovoce.federation.mqtt.greeting import Hello, Welcome
-from sottovoce.federation.mqtt.transport import Transport
-from sottovoce.testing.twin import few
+from sottovoce.federation.engines.mqtt import engine as engine_module
+from sottovoce.federation.engines.mqtt.carrier import Address
+from sottovoce.federation.engines.mqtt.envelope import SERVER, Envelope, Kind, topic_from, topic_to
+from sottovoce.federation.engines.mqtt.greeting import Hello, Welcome
+from sottovoce.federation.engines.mqtt.transport import Transport
 from tests.deployment import test_transport
 from tests.deployment.test_broker import Guest
 from tests.deployment.wired import RUN, Wired, member_of, server_key, signing_key, until, wired
@@ -161,7 +161,7 @@ def test_whoever_replays_a_request_to_a_node_gets_a_bounded_number_of_answers() 
     with wired(experiment(), nodes=False, min_nodes=0) as held, asking(held, experiment()) as request:
         setup = held.engine._enrolment
         assert setup is not None
-        welcome = Welcome(member.facts, "ab" * 8, member.scheme, setup.setup).pack()
+        welcome = Welcome(member.facts, "ab" * 8, member.training.scheme, setup.setup).pack()
         node.receive(Envelope(Kind.WELCOME, SERVER, 1, welcome, RUN).sign(server_key))
         ask = Envelope(Kind.ASK, SERVER, 1, request.payloads[1], RUN, 1, "train").sign(server_key)
         other = Envelope(Kind.ASK, SERVER, 1, request.payloads[1] + b"x", RUN, 1, "train").sign(server_key)

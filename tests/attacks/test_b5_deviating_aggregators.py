@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 from sottovoce.core.errors import InputError, SecAggError
-from sottovoce.deployment.helper_mark import ComparisonFile
-from sottovoce.experiment.run import run
-from sottovoce.federation.ballots.account import HelperAccount
-from sottovoce.federation.ballots.process import HelperProcess
+from sottovoce.deployment.helper.mark import ComparisonFile
+from sottovoce.federation.aggregation.ballots.account import HelperAccount
+from sottovoce.federation.aggregation.ballots.process import HelperProcess
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.privacy.ledger import verify
+from sottovoce.runs.loop import run
 from sottovoce.secagg import KeyedEntropy
 from sottovoce.secagg.ballots import comparison as comparison_module
 from sottovoce.secagg.ballots import helper as helper_module
@@ -29,8 +29,8 @@ from sottovoce.secagg.ballots.comparison import Comparison, CountsDifferError
 from sottovoce.secagg.ballots.leader import Leader, context_of, new_difference
 from sottovoce.secagg.ot import group
 from sottovoce.secagg.ot.extension import CHECK_SIZE
-from tests.experiment.small import small
 from tests.federation.ballots.forked import fork_helpers
+from tests.runs.small import small
 from tests.secagg.ballots.stage import DOWNLINK, Stage, key, without_base_transfers
 
 LENGTH = 40

@@ -23,7 +23,7 @@ from nacl import bindings as sodium
 
 from sottovoce.core.cipher import derive
 from sottovoce.core.errors import SecAggError
-from sottovoce.federation.ballots import process, real, remote
+from sottovoce.federation.aggregation.ballots import count, process
 from sottovoce.secagg import KeyedEntropy
 from sottovoce.secagg.ballots import helper as helper_module
 from sottovoce.secagg.ballots import leader as leader_module
@@ -309,7 +309,7 @@ def test_every_process_takes_its_secrets_from_the_operating_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The entropy of leader and helper, wherever they are made: 2,000 draws of 16 bytes, no two the same."""
-    from sottovoce.deployment import desk
+    from sottovoce.deployment.helper import service as desk
 
     taken: dict[str, Any] = {}
 
@@ -340,23 +340,22 @@ def test_every_process_takes_its_secrets_from_the_operating_system(
 
     monkeypatch.setattr(process, "Helper", seen("process"))
     monkeypatch.setattr(process, "HelperAccount", Anything())
-    monkeypatch.setattr(process.cloudpickle, "loads", lambda _: Anything())
+    monkeypatch.setattr(process.pickle, "loads", lambda _: Anything())
     monkeypatch.setattr(desk, "Helper", seen("desk"))
-    monkeypatch.setattr(real, "Leader", seen("real"))
-    monkeypatch.setattr(real, "HelperAccount", Anything())
-    monkeypatch.setattr(real, "HelperProcess", Anything())
-    monkeypatch.setattr(real, "helper_signing", Anything())
-    monkeypatch.setattr(real, "helper_private", Anything())
-    monkeypatch.setattr(real, "leader_signing", Anything())
-    monkeypatch.setattr(remote, "Leader", seen("remote"))
-    monkeypatch.setattr(remote, "replace", Anything())
-    acts: list[Callable[[], Any]] = [
-        lambda: process.serve(Anything()),  # type: ignore[arg-type]
-        lambda: desk.Desk._made(Anything(), Anything()),  # type: ignore[arg-type]
-        lambda: real.RealCount.counting(Anything(), tmp_path).__enter__(),  # type: ignore[arg-type]
-        lambda: remote.RemoteCount.counting(Anything(), tmp_path).__enter__(),  # type: ignore[arg-type]
-    ]
-    for act in acts:
+    monkeypatch.setattr(count, "HelperAccount", Anything())
+    monkeypatch.setattr(count, "HelperProcess", Anything())
+    monkeypatch.setattr(count, "helper_signing", Anything())
+    monkeypatch.setattr(count, "helper_private", Anything())
+    monkeypatch.setattr(count, "leader_signing", Anything())
+    monkeypatch.setattr(count, "replace", Anything())
+    acts: dict[str, Callable[[], Any]] = {
+        "process": lambda: process.serve(Anything()),  # type: ignore[arg-type]
+        "desk": lambda: desk.Desk._made(Anything(), Anything()),  # type: ignore[arg-type]
+        "real": lambda: count.RealCount.counting(Anything(), tmp_path).__enter__(),  # type: ignore[arg-type]
+        "remote": lambda: count.RemoteCount.counting(Anything(), tmp_path).__enter__(),  # type: ignore[arg-type]
+    }
+    for name, act in acts.items():
+        monkeypatch.setattr(count, "Leader", seen(name))
         with pytest.raises(Seen):
             act()
 
@@ -405,11 +404,11 @@ def test_a_new_connection_begins_with_new_transfers_of_both_directions(monkeypat
         def ready(self) -> bool:
             return True
 
-    count = remote.RemoteCount.__new__(remote.RemoteCount)
-    count.link, count._leader, count.covers = Link(), stage.leader, False  # type: ignore[assignment]
-    monkeypatch.setattr(real.RealCount, "collect", lambda *_: iter(()))
+    remote = count.RemoteCount.__new__(count.RemoteCount)
+    remote.link, remote._leader, remote.covers = Link(), stage.leader, False  # type: ignore[assignment]
+    monkeypatch.setattr(count.RealCount, "collect", lambda *_: iter(()))
     with pytest.raises((StopIteration, AttributeError)):
-        next(count.collect(1, [], b"", None, lambda: None))  # type: ignore[arg-type]
+        next(remote.collect(1, [], b"", None, lambda: None))  # type: ignore[arg-type]
 
     assert stage.leader._transfers is None
     stage.leader._begin_session()

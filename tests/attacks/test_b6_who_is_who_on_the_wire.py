@@ -15,13 +15,13 @@ import pytest
 
 from sottovoce.core.errors import InputError, RunError, SecAggError
 from sottovoce.core.streams import Purpose, Secrets
-from sottovoce.deployment.frames import Place, tls
-from sottovoce.deployment.helper_keys import add_helper
-from sottovoce.deployment.helper_link import HelperLink
-from sottovoce.deployment.identity import Identity, read_signing_key
+from sottovoce.deployment.helper.frames import HelperAddress, tls
+from sottovoce.deployment.helper.keys import add_helper
 from sottovoce.deployment.keys import add_nodes, init_federation, sign_roster
-from sottovoce.federation.mqtt.carrier import TlsFiles
-from sottovoce.federation.mqtt.sockets import tls_context
+from sottovoce.deployment.party import Identity, read_signing_key
+from sottovoce.deployment.server.helper_link import HelperLink
+from sottovoce.federation.engines.mqtt.carrier import TlsFiles
+from sottovoce.federation.engines.mqtt.transport import tls_context
 from sottovoce.privacy.noise.randomness import Randomness
 from sottovoce.secagg import RoundMark
 
@@ -61,7 +61,7 @@ def impostor(certificate: Path, key: Path, *, most: ssl.TLSVersion | None = None
 
 def link(fed: Path, where: tuple[str, int]) -> HelperLink:
     identity = Identity.read(fed / "server")
-    return HelperLink(Place(*where), identity, identity.read_roster(), "0" * 64, simulated=True)
+    return HelperLink(HelperAddress(*where), identity, identity.read_roster(), "0" * 64, simulated=True)
 
 
 def test_whoever_answers_with_another_certificate_of_the_federation_is_not_the_helper(fed: Path) -> None:

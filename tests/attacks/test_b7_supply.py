@@ -35,7 +35,7 @@ def test_the_image_of_a_node_installs_nothing_without_a_hash(name: str, fewest: 
 def test_every_package_that_the_project_needs_has_a_hash() -> None:
     """An image that installs by hash installs nothing that is missing here."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    needed = [*project["dependencies"], *project["optional-dependencies"]["federation"]]
+    needed = [*project["dependencies"], *project["optional-dependencies"]["node"]]
     names = {re.split(r"[<>=!~; \[]", each)[0].lower().replace("_", "-") for each in needed}
     pinned = set(re.findall(r"^([a-z0-9.-]+)==", (ROOT / "deploy" / "requirements.txt").read_text(), re.MULTILINE))
     assert names <= pinned, sorted(names - pinned)

@@ -15,30 +15,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sottovoce.cli import board, output, progress
+from sottovoce.assembly.parts import gather
+from sottovoce.assembly.protection import protect
+from sottovoce.assembly.stages import TRAINING, stages
+from sottovoce.checks.twin import Hand, few
+from sottovoce.checks.twin import TwinAccount as Account
+from sottovoce.cli import output, progress
+from sottovoce.cli import progress as board
 from sottovoce.cli.app import main
+from sottovoce.config.experiment import Experiment
 from sottovoce.core import remote
 from sottovoce.core.errors import InputError, SecAggError, SottovoceError, WireError
 from sottovoce.core.remote import one_line, printable, read_json
 from sottovoce.core.words import value_words
-from sottovoce.deployment.book import Book
-from sottovoce.deployment.count import Desk
-from sottovoce.deployment.frames import error_of
-from sottovoce.deployment.helper_link import _run_of
-from sottovoce.deployment.helper_mark import MARK, Mark
-from sottovoce.deployment.node import Node
-from sottovoce.deployment.request import Request
+from sottovoce.deployment.helper.count import Desk
+from sottovoce.deployment.helper.frames import error_of
+from sottovoce.deployment.helper.mark import MARK, Mark
+from sottovoce.deployment.node.node import Node
+from sottovoce.deployment.node.state import Book
+from sottovoce.deployment.request import Registration
 from sottovoce.deployment.roster import Roster
-from sottovoce.experiment.config import Experiment
-from sottovoce.experiment.parts import gather
-from sottovoce.experiment.protection import protect
-from sottovoce.experiment.ready import make_ready
-from sottovoce.federation.evaluation import EVALUATION
-from sottovoce.federation.mqtt.envelope import SERVER, Envelope, Kind, open_message
-from sottovoce.federation.mqtt.greeting import Hello, Refusal, Welcome
+from sottovoce.deployment.server.helper_link import _run_of
+from sottovoce.federation.engines.mqtt.envelope import SERVER, Envelope, Kind, open_message
+from sottovoce.federation.engines.mqtt.greeting import Hello, Refusal, Welcome
 from sottovoce.federation.round import server_round
-from sottovoce.testing.twin import Book as Account
-from sottovoce.testing.twin import Hand, few
+from sottovoce.federation.stages.evaluation import EVALUATION
 from tests.deployment.test_count import ballots
 from tests.deployment.wired import RUN, member_of, parts_of, roster_of, server_key
 
@@ -53,7 +54,7 @@ class Server:
     """A server that has keys and lies, with one node and its account on disk."""
 
     def __init__(self, experiment: Experiment, folder: Path) -> None:
-        ready = make_ready(protect(parts_of(experiment)), Hand(gather(experiment)))
+        ready = stages(protect(parts_of(experiment)))[TRAINING].server_side(Hand(gather(experiment)))
         self.node = Node(member_of(experiment, 1), Book(folder, None), life="ab" * 8)
         self.folder = folder
         welcome = Welcome(self.node.member.facts, "ab" * 8, ready.scheme.name, ready.setup).pack()
@@ -126,7 +127,7 @@ def test_deep_json_is_refused_wherever_it_comes_from(deep: bytes, tmp_path: Path
         lambda: Refusal.unpack(deep[: 16 << 10]),
         lambda: Welcome.unpack((len(deep)).to_bytes(4, "little") + deep),
         lambda: Roster.read(path, "0" * 64),
-        lambda: Request.read(path),
+        lambda: Registration.read(path),
     ]
     for reader in readers:
         with pytest.raises((WireError, InputError)):

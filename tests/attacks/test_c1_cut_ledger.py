@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from sottovoce.checks.twin import few
 from sottovoce.core.errors import PrivacyError
-from sottovoce.deployment.book import Book
-from sottovoce.federation.evaluation import EVALUATION
+from sottovoce.deployment.node.state import Book
+from sottovoce.federation.stages.evaluation import EVALUATION
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.privacy.ledger import verify
-from sottovoce.testing.twin import few
 from tests.deployment.test_node import plan_of
 
 RUN, OTHER = b"r" * 16, b"o" * 16

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sottovoce.checks.twin import few
+from sottovoce.config.experiment import Experiment
 from sottovoce.core.errors import PrivacyError, RunError
-from sottovoce.experiment.config import Experiment
-from sottovoce.experiment.folder import STATES, read_operator, read_rounds
-from sottovoce.experiment.run import run
 from sottovoce.privacy.ledger import verify
-from sottovoce.testing.twin import few
-from tests.experiment.machines import ONE, federation, private
-from tests.experiment.played import model
-from tests.experiment.small import small
-from tests.experiment.test_deployed import interrupt
+from sottovoce.runs.folder import STATES, read_operator, read_rounds
+from sottovoce.runs.loop import run
+from tests.runs.machines import ONE, federation, private
+from tests.runs.played import model
+from tests.runs.small import small
+from tests.runs.test_deployed import interrupt
 
 ROUNDS, LAST = 6, 4
 DEPLOYED = private(experiment={"rounds": ROUNDS, "evaluate_every": 1})
@@ -39,7 +39,7 @@ def stop_after(round_: int) -> Callable[[dict[str, Any]], None]:
 
 
 def deploy(path: Path, experiment: Experiment = DEPLOYED, **more: Any) -> dict[str, Any]:
-    return run(experiment, path, deployed=federation(experiment)[0], **more)
+    return run(experiment, path, parties=federation(experiment)[0], **more)
 
 
 def stopped(path: Path, experiment: Experiment = DEPLOYED) -> Path:
@@ -107,7 +107,7 @@ def test_a_round_that_was_open_and_one_whose_state_is_lost_are_both_void(tmp_pat
     path = tmp_path / "run"
     deployed, _ = federation(DEPLOYED, lost=interrupt(LAST, "mask"))
     with pytest.raises(KeyboardInterrupt):
-        run(DEPLOYED, path, deployed=deployed)
+        run(DEPLOYED, path, parties=deployed)
     spoil(path / "checkpoint" / STATES[0])
 
     deploy(path, resume=True)

@@ -130,6 +130,6 @@ def test_nothing_else_puts_a_file_into_place_or_narrows_it_afterwards() -> None:
         if moves or _called(tree) & {"chmod", "fchmod", "write_text", "mkstemp", "NamedTemporaryFile"}:
             elsewhere.append(name)
 
-    assert [name for name in elsewhere if name not in ("core/files.py", *CACHES)] == ["data/divided.py"], (
-        "divided.py fills a new folder, which `new_folder` brings to the disk"
+    assert [name for name in elsewhere if name not in ("core/files.py", *CACHES)] == ["data/machine_parts.py"], (
+        "machine_parts.py fills a new folder, which `new_folder` brings to the disk"
     )

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from sottovoce.core.errors import InputError, PrivacyError, RunError, SottovoceError
-from sottovoce.deployment.identity import Identity
-from sottovoce.experiment.run import run
+from sottovoce.deployment.party import Identity
+from sottovoce.runs.loop import run
 from tests.attacks.test_c2_damaged_checkpoint import DEPLOYED, StopError, deploy, stop_after, stopped
 from tests.deployment.conftest import _made as _made
 from tests.deployment.conftest import fed as fed
-from tests.experiment.small import small
+from tests.runs.small import small
 
 PRIVATE = {"noise_multiplier": 2.0, "delta": 1e-2, "clip_norm": 0.5}
 OFTEN = {"rounds": 8, "checkpoint_every": 2}

@@ -31,6 +31,7 @@ name = "logistic"
 
 [client]
 local_steps = 2
+client_lr = 0.2
 
 [cohort]
 sample_rate = "1/2"

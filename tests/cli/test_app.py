@@ -80,7 +80,7 @@ def test_errors_are_one_sentence_and_an_exit_code(
     def fail(name: str) -> None:
         raise error
 
-    monkeypatch.setattr("sottovoce.cli.schemes._describe", fail)
+    monkeypatch.setattr("sottovoce.cli.commands.schemes._describe", fail)
     monkeypatch.delenv("SOTTOVOCE_DEBUG", raising=False)
 
     outcome = shell("schemes", "fl-std")
@@ -169,3 +169,24 @@ def test_a_terminal_without_the_right_letters_is_no_error() -> None:
     )
 
     assert b"fl-top" in out.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [(("run", "nothing.toml"), 2), (("plan", "--solv"), 2), (("ledger", "show", "nothing"), 2)],
+)
+def test_with_json_a_failure_is_one_document_on_stdout_and_a_sentence_on_stderr(
+    shell: Shell, command: tuple[str, ...], code: int
+) -> None:
+    outcome = shell(*command, "--json")
+
+    assert (outcome.code, outcome.json()["exit_code"]) == (code, code)
+    assert outcome.err.startswith(f"error: {outcome.json()['error']}")
+    assert shell(*command).out == ""
+
+
+@pytest.mark.parametrize("group", ["keys", "study", "infer", "ledger"])
+def test_a_group_of_commands_alone_shows_its_help(shell: Shell, group: str) -> None:
+    outcome = shell(group)
+
+    assert outcome.code == 0 and "Usage" in outcome.out and "error" not in outcome.err

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sottovoce.experiment.reference import markdown, reference
+from sottovoce.config.reference import markdown, reference
 
 from .conftest import Shell
 

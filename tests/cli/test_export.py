@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -9,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sottovoce.experiment.saved import read_model
+from sottovoce.core import packages
 from sottovoce.models.export import export
+from sottovoce.runs.saved_model import read_model
 
 from .conftest import Shell
 
@@ -66,14 +66,14 @@ def test_an_npz_is_enough_to_compute_the_same_by_hand(trained: Path, shell: Shel
 def test_onnx_without_its_packages_names_the_extra(
     finished: Path, here: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(packages, "installed", lambda module: False)
 
     outcome = shell("export", str(finished), "--to", "onnx")
 
     assert outcome.code == 2
     assert outcome.err == (
-        "error: --to onnx needs onnx and onnxscript and torch, not installed here; "
-        "install with: pip install 'sottovoce[onnx]'\n"
+        "error: --to onnx needs onnx and onnxscript and torch, which are not installed; "
+        "install it with: pip install 'sottovoce[onnx]'\n"
     )
     assert not list(here.glob("*.onnx"))
 

@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 from tests.cli.conftest import Shell
 
-from sottovoce.cli.board import Board, board
+from sottovoce.cli.progress import Board, board
+from sottovoce.config.experiment import parse
 from sottovoce.core.errors import ConfigError
 from sottovoce.deployment.keys import add_nodes, init_federation, sign_roster
-from sottovoce.experiment.config import parse
-from sottovoce.federation.mqtt.engine import Status
+from sottovoce.federation.engines.mqtt.engine import Status
 
 FILE = """
 [experiment]

@@ -94,13 +94,13 @@ def test_without_flwr_the_apps_say_how_to_install_it() -> None:
     code = (
         "import sys; sys.modules['flwr.app'] = None\n"
         "from sottovoce.core.errors import InputError\n"
-        "try:\n    import sottovoce.deployment.flower\n"
+        "try:\n    import sottovoce.deployment.flower.fleet\n"
         "except InputError as error:\n    print(error)"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
     assert "a Flower fleet needs flwr of version 1.41 or newer, and " in said
-    assert "is installed; install it, in an environment of its own, with pip install 'sottovoce[flower]'" in said
+    assert "is installed; install it with: pip install 'sottovoce[flower]', in an environment of its own" in said
 
 
 def test_run_refuses_a_fleet_and_says_what_plays_it(shell: Shell, here: Path) -> None:

@@ -110,8 +110,8 @@ def test_errors_are_one_sentence_and_exit_code_2(
 
 @pytest.mark.parametrize("name", ["property-inference", "gradient-inversion"])
 def test_the_experiment_files_are_whole(name: str) -> None:
-    from sottovoce.experiment.config import load
-    from sottovoce.experiment.sweep import layout
+    from sottovoce.config.experiment import load
+    from sottovoce.search.sweep import layout
 
     points = layout(load(EXPERIMENTS / f"{name}.toml"))
 

@@ -60,3 +60,42 @@ def test_init_overwrites_nothing_and_exits_2(shell: Shell, here: Path, name: str
     assert (outcome.code, outcome.out) == (2, "")
     assert words in outcome.err and outcome.err.count("\n") == 1
     assert (here / "small.toml").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["hospital", "images", "iot", "text"])
+def test_every_template_is_an_experiment_file(shell: Shell, here: Path, name: str) -> None:
+    from sottovoce.config.experiment import load
+
+    assert shell("init", f"{name}.toml", "--template", name).code == 0
+
+    assert load(here / f"{name}.toml").experiment.name == name
+
+
+def test_the_template_of_sensors_runs_as_it_is(shell: Shell, here: Path) -> None:
+    shell("init", "iot.toml", "--template", "iot")
+
+    summary = shell("run", "iot.toml", "--set", "experiment.rounds=20", "--quiet", "--json").json()
+
+    assert summary["accuracy_final"] > 0.7 and summary["joules_per_client"]
+
+
+def test_the_template_of_hospitals_runs_on_five_tables(shell: Shell, here: Path) -> None:
+    files = Path(__file__).parents[1] / "files"
+    shell("init", "hospital.toml", "--template", "hospital")
+    told = [
+        f"data.source={files}/hospital_*.csv",
+        f"data.schema={files / 'hospitals.toml'}",
+        "privacy.delta=1e-3",
+        "privacy.min_units=20",
+        "experiment.rounds=2",
+    ]
+
+    outcome = shell("run", "hospital.toml", *(word for key in told for word in ("--set", key)), "--quiet", "--json")
+
+    assert outcome.json()["unit"] == "person" and outcome.json()["quality"]["noise"]
+
+
+def test_an_unknown_template_is_one_sentence(shell: Shell, here: Path) -> None:
+    outcome = shell("init", "x.toml", "--template", "hospitals")
+
+    assert outcome.code == 2 and "did you mean 'hospital'?" in outcome.err and not (here / "x.toml").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.cli.conftest import Shell
 
 
@@ -14,13 +15,13 @@ def _private(here: Path) -> None:
 
 def test_a_plan_can_be_solved_for_and_its_changes_can_be_set(shell: Shell, here: Path) -> None:
     _private(here)
-    told = shell("plan", "small.toml", "--solve", "epsilon<=8, up<=700B, rounds<=6", "--json").json()
+    told = shell("plan", "small.toml", "--solve", "epsilon<=8, up<=4kB, rounds<=6", "--json").json()
 
     assert told["feasible"] >= len(told["solutions"]) > 0
     changes = told["solutions"][0]["changes"]
     words = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
-    alone = shell("plan", "small.toml", *words, "--json").json()
-    assert alone["limits"]["up"] == told["solutions"][0]["up"] <= 700
+    alone = shell("plan", "small.toml", *words, "--set", "aggregation.secure=real", "--json").json()
+    assert alone["limits"]["up"] == told["solutions"][0]["up"] <= 4000
     assert alone["limits"]["epsilon"] <= 8
 
 
@@ -60,3 +61,30 @@ def test_a_plan_on_paper_tells_what_the_server_carries(shell: Shell) -> None:
     assert outcome.code == 0 and "neighbours a client" in outcome.out
     assert shell("plan", "small.toml", "--scale", "10", "1e6").code == 2
     assert shell("plan", "small.toml", "--scale", "1e9", "1e6", "--solve", "up<=1kB").code == 2
+
+
+def test_plans_can_be_tried_and_are_ranked_by_it(shell: Shell, here: Path) -> None:
+    limits = ["--solve", "up<=1kB, rounds<=6", "--try", "3"]
+    told = shell("plan", "small.toml", *limits, "--json").json()
+    table = shell("plan", "small.toml", *limits)
+
+    scores = [each["tried"]["score"] for each in told["solutions"] if each["tried"] and each["tried"]["score"]]
+    assert scores and scores == sorted(scores, reverse=True)
+    assert told["tried"]["on"] == "synthetic records of the same shape"
+    assert told["devices"] == ["phone-lte"]
+    assert "tried: accuracy" in table.out and "always answering the same gives" in table.out
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--try", "5"], "add --solve LIMITS"),
+        (["--solve", "up<=1kB", "--on", "digits"], "add --try 60"),
+        (["--solve", "up<=1kB, rounds<=6", "--try", "0.5"], "from 1 to 3600 seconds"),
+        (["--solve", "up<=1kB, rounds<=6", "--try", "5", "--on", "digits"], "is the data of the clients"),
+    ],
+)
+def test_a_wrong_try_is_one_sentence(shell: Shell, words: list[str], sentence: str) -> None:
+    outcome = shell("plan", "small.toml", *words)
+
+    assert outcome.code in (2, 3) and sentence in outcome.err and outcome.out == ""

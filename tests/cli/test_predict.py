@@ -231,3 +231,55 @@ def test_predictions_never_overwrite_their_records(trained: Path, shell: Shell) 
 
     assert outcome.code == 2 and "choose another" in outcome.err
     assert (trained.parent / "patients.csv").read_text() == before
+
+
+def test_a_threshold_changes_the_answers_and_not_the_probabilities(patients: Path, shell: Shell, trained: Path) -> None:
+    plain, low = (
+        shell("predict", str(trained), "--data", "patients.csv", "--json", *more).json()
+        for more in ([], ["--threshold", "0.01"])
+    )
+
+    assert low["threshold"] == 0.01 and plain["threshold"] is None
+    assert low["loss"] == plain["loss"] and low["auroc"] == pytest.approx(plain["auroc"])
+    assert low["quality"]["calibration_error"] == plain["quality"]["calibration_error"]
+    assert low["quality"]["sensitivity"] > plain["quality"]["sensitivity"] or plain["quality"]["sensitivity"] == 1
+    for one, other in zip(low["predictions"], plain["predictions"], strict=True):
+        assert one["probabilities"] == other["probabilities"]
+        assert one["predicted"] == ("yes" if one["probabilities"]["yes"] >= 0.01 else "no")
+
+
+def test_the_run_chooses_a_threshold_on_its_training_records(patients: Path, shell: Shell, trained: Path) -> None:
+    chosen = json.loads((trained / "summary.json").read_text())["quality"]["threshold"]
+
+    told = shell("predict", str(trained), "--data", "patients.csv", "--threshold", "chosen", "--json").json()
+
+    assert chosen["chosen_on"] == "training records"
+    assert told["threshold"] == chosen["probability"]
+    assert "sensitivity" in shell("predict", str(trained), "--data", "patients.csv", "--threshold", "chosen").err
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (["--threshold", "1.5"], "--threshold must be a probability between 0 and 1, got 1.5"),
+        (["--threshold", "half"], "or 'chosen', got 'half'"),
+        (["--threshold", "chosen", "--best"], "is of the final model; leave --best out"),
+    ],
+)
+def test_a_wrong_threshold_is_one_sentence(
+    patients: Path, shell: Shell, trained: Path, more: list[str], sentence: str
+) -> None:
+    refused = shell("predict", str(trained), "--data", "patients.csv", *more)
+
+    assert refused.code == 2 and sentence in refused.err
+
+
+def test_a_private_run_looks_at_no_training_record_for_a_threshold(patients: Path, shell: Shell) -> None:
+    told = ["--set", "data.schema=schema.toml", "--set", "data.test_public=true", "--set", "data.clients=8"]
+    assert shell("run", "patients.toml", "--out", "private", *PRIVATE, *told, "--quiet").code == 0
+
+    quality = json.loads((patients / "private" / "summary.json").read_text())["quality"]
+    refused = shell("predict", "private", "--data", "patients.csv", "--threshold", "chosen")
+
+    assert quality["threshold"] is None and "may not look at them" in quality["threshold_reason"]
+    assert refused.code == 2 and "chose no threshold" in refused.err

@@ -36,7 +36,7 @@ def test_epsilon_one_needs_the_known_noise(shell: Shell, accountant: str, noise:
 
 def test_a_threshold_changes_the_servers_epsilon_alone(shell: Shell) -> None:
     keys = (*PAPERS, "--noise-multiplier", "1.2244", "--json")
-    everyone, two_thirds = shell(*keys).json(), shell(*keys, "--threshold", "2/3").json()
+    everyone, two_thirds = shell(*keys, "--threshold", "1").json(), shell(*keys).json()  # 2/3, as a run has
 
     assert everyone["epsilon_server"] == pytest.approx(16.28, abs=0.01)
     assert two_thirds["epsilon_server"] == pytest.approx(21.2, abs=0.04)
@@ -116,3 +116,48 @@ def test_the_accountant_behind_is_silent() -> None:
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment(), check=True)
 
     assert out.stderr == ""
+
+
+RECORDS = ("privacy", "--unit", "record", "--units", "30000", "--rounds", "80", "--threshold", "4")
+
+
+def test_records_of_five_sites_have_three_epsilons(shell: Shell) -> None:
+    told = shell(*RECORDS, "--epsilon-server", "1", "--json").json()
+
+    assert 0.995 < told["epsilon_server"] <= 1
+    assert told["epsilon"] < told["epsilon_server"] == told["epsilon_site"]
+    assert told["noise_multiplier"] == pytest.approx(3.731 * 80**0.5 / 0.8**0.5, rel=5e-3)
+    assert (told["threshold"], told["units"], told["sites"]) == (4, 30_000, 5)
+
+
+def test_colluding_sites_cost_and_coins_of_units_amplify(shell: Shell) -> None:
+    keys = ("privacy", "--unit", "person", "--units", "30000", "--rounds", "400", "--noise-multiplier", "3.874")
+    few = shell(*keys, "--unit-rate", "1/20", "--threshold", "4", "--json").json()
+    alone = shell(*RECORDS, "--epsilon-server", "1", "--colluders", "4", "--json").json()
+
+    assert few["epsilon"] == pytest.approx(1.000, abs=2e-3)
+    assert few["epsilon_server"] == pytest.approx(1.139, abs=2e-3)
+    assert alone["noise_by"] == "each site by itself"
+    assert alone["epsilon"] == alone["epsilon_server"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (("--rounds", "4", "--epsilon", "1"), 2, "--sample-rate is missing"),
+        (("--rounds", "4", "--epsilon", "1", "--unit", "record"), 2, "--units is missing"),
+        (("--rounds", "4", "--epsilon", "1", "--unit", "patient", "--units", "9"), 2, "--unit has no 'patient'"),
+        ((*RECORDS[1:], "--epsilon", "1", "--sample-rate", "1/2"), 2, "amplifies nothing"),
+        ((*RECORDS[1:], "--epsilon", "1", "--unit-rate", "1.5"), 2, "unit_rate must be in"),
+        ((*RECORDS[1:], "--epsilon", "1", "--delta", "0.01"), 3, "1 / units"),
+        (RECORDS[1:], 2, "give either noise_multiplier or epsilon"),
+        ((*RECORDS[1:], "--epsilon", "1", "--threshold", "6"), 2, "at most the 5 sites"),
+    ],
+)
+def test_wrong_questions_about_units_are_one_sentence(
+    shell: Shell, arguments: tuple[str, ...], code: int, sentence: str
+) -> None:
+    outcome = shell("privacy", *arguments)
+
+    assert outcome.code == code
+    assert sentence in outcome.err

@@ -4,12 +4,12 @@ import io
 
 import pytest
 
-from sottovoce.cli.progress import Bar, Clock, Lines
+from sottovoce.cli.progress import Bar, Lines, TimeLeft
 
 
 def test_time_left_is_reckoned_from_rounds_that_were_really_played() -> None:
     moments = iter([0.0, 0.001, 0.002, 2.002, 4.002])
-    clock = Clock(10, now=lambda: next(moments))
+    clock = TimeLeft(10, now=lambda: next(moments))
 
     # Three old rounds come at once from a resumed run, then two are played in two seconds each.
     left = [clock.tick({"round": round_, "seconds": 1.5}) for round_ in range(1, 6)]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sottovoce.cli.sweep import _labels
+from sottovoce.cli.commands.sweep import _labels
 
 from .conftest import Shell
 
@@ -118,9 +118,12 @@ def test_a_broken_ledger_is_warned_about_and_in_the_document(shell: Shell, here:
 
     broken = shell("report", "private", "--json")
 
-    assert (sound.err, sound.json()["runs"][0]["ledger"]) == ("", {"intact": True, "charges": 2, "problem": None})
+    assert sound.json()["runs"][0]["ledger"] == {"intact": True, "charges": 2, "problem": None}
     assert broken.code == 0
-    assert broken.err == "warning: small: ledger.jsonl line 2 is damaged: the chain of hashes is broken\n"
+    # Two rounds under this noise learn little, which both reports may say; the ledger alone makes the difference.
+    assert set(broken.err.splitlines()) - set(sound.err.splitlines()) == {
+        "warning: small: ledger.jsonl line 2 is damaged: the chain of hashes is broken"
+    }
     assert not broken.json()["runs"][0]["ledger"]["intact"]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import sottovoce
-from sottovoce.experiment.folder import read_rounds, read_summary
+from sottovoce.runs.folder import read_rounds, read_summary
 
 from .conftest import COMMAND, Shell, environment, process
 

@@ -47,6 +47,9 @@ clients = 10
 [model]
 name = "logistic"
 
+[cohort]
+sample_rate = 1
+
 [tune]
 client.client_lr = [0.1]
 
@@ -89,7 +92,7 @@ def test_the_chosen_file_is_written_once_with_how_it_was_chosen(shell: Shell, mi
     tables = tomllib.loads(text)
     assert tables["client"]["client_lr"] == 0.3
     assert tables["experiment"]["chosen_on"] == "digits"
-    assert (again.code, again.out) == (2, "")
+    assert (again.code, again.json()["exit_code"]) == (2, 2)
     assert again.err == "error: mine-tuned.toml exists already and is not overwritten; choose another with --out\n"
     assert other.json()["chosen"] == {"client.client_lr": 0.3}
     assert (mine / "other.toml").read_text() == text, "the same cells, read again"
@@ -137,7 +140,7 @@ def test_an_interrupted_search_says_how_to_go_on(shell: Shell, mine: Path, monke
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sottovoce.experiment.tune.tune", interrupted)
+    monkeypatch.setattr("sottovoce.search.tune.tune", interrupted)
 
     outcome = shell("tune", "mine.toml", "--on", "digits", "--runs", "my runs", "--set", "client.local_steps=3", "-q")
 
@@ -151,8 +154,8 @@ def test_an_interrupted_search_says_how_to_go_on(shell: Shell, mine: Path, monke
 def test_a_terminal_sees_a_bar_and_a_line_for_each_run(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sottovoce.cli.tune import _progress
-    from sottovoce.experiment.cells import Step
+    from sottovoce.cli.commands.tune import _progress
+    from sottovoce.search.cells import Step
 
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "120")

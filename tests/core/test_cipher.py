@@ -22,7 +22,7 @@ from scipy import stats
 
 from sottovoce.core.cipher import CipherGenerator, derive, generator
 from sottovoce.core.errors import InputError, PrivacyError
-from sottovoce.core.streams import Named, Purpose, Secrets, Seeds
+from sottovoce.core.streams import NamedStreams, Purpose, Secrets, Seeds
 
 KEY = bytes(range(32))
 
@@ -126,7 +126,7 @@ def test_a_key_is_hkdf_of_process_owner_purpose_and_path(monkeypatch: pytest.Mon
     assert derive(KEY, salt=b"s", info=b"i") == hkdf(KEY, b"s", "i")
 
 
-def first(streams: Named, purpose: Purpose, *path: int) -> int:
+def first(streams: NamedStreams, purpose: Purpose, *path: int) -> int:
     return int(streams.get(purpose, *path).integers(2**63))
 
 

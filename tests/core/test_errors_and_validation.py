@@ -17,13 +17,6 @@ def test_every_error_has_its_exit_code(kind: str, code: int) -> None:
     assert getattr(errors, kind).exit_code == code
 
 
-def test_all_is_complete_and_sorted() -> None:
-    public = [name for name, value in vars(errors).items() if isinstance(value, type) and name.endswith("Error")]
-
-    assert sorted(errors.__all__) == errors.__all__
-    assert set(errors.__all__) == set(public)
-
-
 @pytest.mark.parametrize(
     ("bounds", "value", "rule"),
     [

@@ -23,8 +23,8 @@ from sottovoce.privacy.noise.randomness import Randomness
 from sottovoce.privacy.noise.sampler import invert
 from sottovoce.privacy.noise.table import fraction_tables
 from sottovoce.schemes import dct
-from sottovoce.schemes.arithmetic import BLOCK, dots, fma
 from sottovoce.schemes.compressive import Compressive
+from sottovoce.schemes.dct import BLOCK, dots, fma
 from sottovoce.schemes.packed_signs import Tally, pack_signs, step
 from sottovoce.schemes.reconstruct import reconstruct
 from sottovoce.secagg.masks import add_packed, new_sum

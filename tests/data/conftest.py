@@ -5,7 +5,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import pooch
 import pytest
 
 from sottovoce.data import Dataset, load
@@ -18,7 +17,7 @@ SHARED = os.environ.get("SOTTOVOCE_DATA")
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give every test a cache of its own and no shared data folder."""
     monkeypatch.delenv("SOTTOVOCE_DATA", raising=False)
-    monkeypatch.setattr(pooch, "os_cache", lambda project: tmp_path / "cache" / project)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "sottovoce"
 
 

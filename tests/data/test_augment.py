@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.experiment.small import small
+from tests.runs.small import small
 
+from sottovoce.assembly.parts import gather
 from sottovoce.core.errors import InputError
 from sottovoce.data import Dataset, Property, augmented, load
-from sottovoce.experiment.parts import gather
 
 
 def images(count: int = 40, height: int = 20, width: int = 10) -> Dataset:

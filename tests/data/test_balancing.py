@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random import default_rng
-from tests.experiment.small import small
+from tests.runs.small import small
 
+from sottovoce.assembly.parts import gather
+from sottovoce.config.experiment import parse
 from sottovoce.core.errors import ConfigError
 from sottovoce.data import OVER, balance, balanced_size
-from sottovoce.experiment.config import parse
-from sottovoce.experiment.parts import gather
-from sottovoce.experiment.run import run
 from sottovoce.models import choose_trainer
 from sottovoce.models.network import Linear, Network
 from sottovoce.models.torch_trainer import TorchTrainer
 from sottovoce.models.trainer import LocalTraining, Shard, class_weights
+from sottovoce.runs.loop import run
 
 LABELS = st.lists(st.integers(0, 3), min_size=1, max_size=60)
 

@@ -8,7 +8,7 @@ import pytest
 from sottovoce.core.errors import DataError
 from sottovoce.data import describe, describe_leaves, fetch, leaves, load
 from sottovoce.data.catalogue import SOURCES
-from sottovoce.data.leaves import draw_leaves
+from sottovoce.data.dead_leaves import draw_leaves
 
 
 @pytest.mark.parametrize("shape", [(28, 28, 1), (8, 8, 1), (32, 32, 3), (62, 47, 1)])

@@ -17,8 +17,9 @@ import pytest
 
 import sottovoce.data
 from sottovoce.core.errors import DataError, RunError
-from sottovoce.data import describe, fetch, load, locate, names
+from sottovoce.data import catalogue, describe, fetch, load, locate, names
 from sottovoce.data.catalogue import SOURCES, Remote
+from sottovoce.data.features import held_out
 from sottovoce.data.images import IDX
 
 
@@ -36,7 +37,7 @@ def write_idx(folder: Path, pixel: int, labels: tuple[int, ...] = (0, 1, 2), suf
 
 
 def change(monkeypatch: pytest.MonkeyPatch, name: str, **fields: Any) -> None:
-    monkeypatch.setitem(SOURCES, name, dataclasses.replace(SOURCES[name], **fields))
+    monkeypatch.setattr(catalogue, name.upper().replace("-", "_"), dataclasses.replace(SOURCES[name], **fields))
 
 
 def test_the_public_names_are_complete_and_sorted() -> None:
@@ -53,6 +54,17 @@ def test_digits_are_embedded() -> None:
     assert (digits.records, len(digits.y_test)) == SOURCES["digits"].records
     assert digits.records + len(digits.y_test) == 1797
     assert digits.x_train.max() * digits.input_scale == 1
+
+
+def test_the_digits_of_the_package_are_those_of_scikit_learn() -> None:
+    theirs = pytest.importorskip("sklearn.datasets").load_digits()
+    digits = load("digits")
+    test = held_out([str(row) for row in range(1797)])
+
+    for ours, part in ((digits.x_train, ~test), (digits.x_test, test)):
+        assert np.array_equal(ours, theirs.images[part][..., np.newaxis]) and ours.dtype == np.uint8
+    for ours, part in ((digits.y_train, ~test), (digits.y_test, test)):
+        assert np.array_equal(ours, theirs.target[part]) and ours.dtype == np.uint8
 
 
 def test_no_digit_is_lost_or_taken_twice() -> None:
@@ -280,7 +292,7 @@ def test_what_has_no_verifiable_address_says_how_to_get_it_by_hand(name: str, me
         fetch(name)
 
 
-@pytest.mark.parametrize("source", SOURCES.values(), ids=lambda source: source.name)
+@pytest.mark.parametrize("source", list(SOURCES.values()), ids=lambda source: source.name)
 def test_every_address_has_a_whole_checksum_and_a_reader(source: Any) -> None:
     files = {remote.file for remote in source.remotes}
 

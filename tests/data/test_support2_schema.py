@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sottovoce.assembly.parts import gather
+from sottovoce.config.experiment import load as load_file
 from sottovoce.core.errors import InputError
 from sottovoce.data import TableKeys, load
-from sottovoce.experiment.config import load as load_file
-from sottovoce.experiment.parts import gather
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 SCHEMA = str(EXPERIMENTS / "schemas" / "support2.toml")

@@ -239,8 +239,8 @@ TYPING_ERROR = "age,died\n" + "".join(f"{row},{row % 2}\n" for row in range(50))
     ("text", "keys", "sentence"),
     [
         (PATIENTS, {"label": "dead"}, "has no column 'dead'; did you mean 'died'?"),
-        (PATIENTS, {"label": None}, "name the column with the classes in [data] label"),
-        (PATIENTS, {"label": "part"}, "label, id and split must be different columns"),
+        (PATIENTS, {"label": None}, "name the column with the label in [data] label"),
+        (PATIENTS, {"label": "part"}, "label, id, person and split must be different columns"),
         (QUANTITY, {"id": None, "split": None}, "label 'died' has 500 different numbers, as a quantity has"),
         ("", {}, "is empty or begins with an empty line"),
         ("patient,age,sex,part,died\n", {}, "has a header and no records"),
@@ -280,7 +280,7 @@ def test_a_table_that_cannot_be_learnt_from_is_refused(
         ("[columns.age]\nkind = 'number'\nmissing = 'drop'", "missing must be one of mean, middle, zero"),
         ("[columns.sex]\nkind = 'category'\ncategories = ['f', 'f']", "must be at least 1 different values"),
         ("[columns.sex]\nkind = 'category'\ncategories = ['f', '?']", "categories must not hold '?'"),
-        ("[columns.died]\nkind = 'category'", "'died' is the label, id or split column and no feature"),
+        ("[columns.died]\nkind = 'category'", "'died' is the label, id, person or split column and no feature"),
         ("[label]\nclasses = ['no', 'maybe']", "label 'died' must be one of the classes 'no', 'maybe', got 'yes'"),
         ("others = 'drop'", 'others must be "infer" or "ignore"'),
         ("[columns.age", "not TOML"),
@@ -302,10 +302,10 @@ def test_a_huge_file_is_refused_after_its_limit_and_not_read_further(tmp_path: P
 
 
 def test_other_encodings_and_damaged_archives_are_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "latin.csv").write_bytes("name,died\nJosé,1\n".encode("latin-1"))
+    (tmp_path / "latin.csv").write_bytes(b"name,died\nJos\xe9\x80,1\n")
     (tmp_path / "torn.csv.xz").write_bytes(lzma.compress(PATIENTS.encode())[:-20])
 
-    with pytest.raises(DataError, match=r"latin.csv is not UTF-8 text .* save it as UTF-8"):
+    with pytest.raises(DataError, match=r"latin.csv line 2 is neither UTF-8 nor Latin-1 text.* as UTF-8"):
         read_csv(tmp_path / "latin.csv")
     with pytest.raises(DataError, match=r"torn.csv.xz is damaged"):
         read_csv(tmp_path / "torn.csv.xz")
@@ -337,3 +337,34 @@ def test_real_tables_are_read_whole(
     assert (made.records, len(made.y_test)) == records
     assert (made.shape, made.class_names) == ((features,), classes)
     assert np.isfinite(made.x_train).all()
+
+
+def test_centred_numbers_are_those_of_a_new_file_read_in_the_same_way() -> None:
+    """A missing cell, whatever its rule, has the same feature in training and in prediction."""
+    schema = {
+        "columns": {
+            "age": {"kind": "number", "minimum": 20, "maximum": 100},
+            "dose": {"kind": "number", "minimum": 0, "maximum": 4, "missing": "zero"},
+            "sex": {"kind": "category", "categories": ["f", "m"]},
+        },
+        "label": {"classes": ["no", "yes"]},
+    }
+    columns = {
+        "age": [20, 60, 100, None, 40],
+        "dose": [0, 4, None, 1, 2],
+        "sex": ["f", "m", "f", "m", "f"],
+        "sick": ["no", "yes", "no", "yes", "no"],
+    }
+    plain = table_dataset(columns, label="sick", split=None, schema=schema)
+
+    made = plain.centred()
+
+    assert plain.ranged == (0, 1)
+    assert made.ranged == ()
+    assert made.preprocessing is not None
+    again = Preprocessing.of(made.preprocessing).apply(as_table(columns))
+    whole = Preprocessing.of(plain.preprocessing or {}).apply(as_table(columns))
+    assert np.allclose(again[:, :2], 2 * whole[:, :2] - 1)
+    assert (again[:, 2:] == whole[:, 2:]).all()
+    assert np.allclose(made.x_train[:, :2], 2 * plain.x_train[:, :2] - 1)
+    assert made.centred() is made

@@ -23,26 +23,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sottovoce.deployment import count as count_module
-from sottovoce.deployment import desk as desk_module
-from sottovoce.deployment import helper_mark
-from sottovoce.deployment.book import Book
-from sottovoce.deployment.count import count
-from sottovoce.deployment.desk import Desk
-from sottovoce.deployment.frames import Place
-from sottovoce.deployment.helper_link import HelperLink
-from sottovoce.deployment.identity import Identity
-from sottovoce.deployment.join import Ear, talk
-from sottovoce.deployment.member import make_member
-from sottovoce.deployment.node import Node
-from sottovoce.deployment.serve import serve
-from sottovoce.experiment import run as run_module
-from sottovoce.experiment.config import Experiment
-from sottovoce.experiment.folder import RunFolder
-from sottovoce.experiment.parts import gather
-from sottovoce.federation.ballots.account import HELPER_LEDGER
-from sottovoce.federation.mqtt.envelope import topic_from, topic_to
+from sottovoce.assembly.parts import gather
+from sottovoce.config.experiment import Experiment
+from sottovoce.deployment.helper import count as count_module
+from sottovoce.deployment.helper import mark as helper_mark
+from sottovoce.deployment.helper import service as desk_module
+from sottovoce.deployment.helper.count import count
+from sottovoce.deployment.helper.frames import HelperAddress
+from sottovoce.deployment.helper.service import Desk
+from sottovoce.deployment.node.build import make_member
+from sottovoce.deployment.node.join import Ear, talk
+from sottovoce.deployment.node.node import Node
+from sottovoce.deployment.node.state import Book
+from sottovoce.deployment.party import Identity
+from sottovoce.deployment.server.helper_link import HelperLink
+from sottovoce.deployment.server.serve import serve
+from sottovoce.federation.aggregation.ballots.account import HELPER_LEDGER
+from sottovoce.federation.engines.mqtt.envelope import topic_from, topic_to
 from sottovoce.privacy.ledger import Ledger, verify
+from sottovoce.runs import journal
+from sottovoce.runs.folder import RunFolder
 from tests.deployment.wired import Carried, Loop, records_of
 
 AT_ONCE = ("greet", "begin", "settle", "hello", "keys", "run file")
@@ -78,11 +78,11 @@ class World:
     fed: Path
     folder: Path
     experiment: Experiment
-    place: Place = field(init=False)
+    place: HelperAddress = field(init=False)
 
     def __post_init__(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
-            self.place = Place("127.0.0.1", free.getsockname()[1])
+            self.place = HelperAddress("127.0.0.1", free.getsockname()[1])
 
     @property
     def out(self) -> Path:
@@ -212,7 +212,7 @@ def server_life(world: World, place: str = NOWHERE) -> int:
 def play(world: World, reaper: Reaper) -> None:
     """Be the server and the nodes, from where the run was left to its end."""
     ask, keep, written = HelperLink._ask, helper_mark.replace_file, Ledger._append
-    opened, append, save = run_module.write_opened, RunFolder.append, RunFolder.save
+    opened, append, save = journal.write_begun, RunFolder.append, RunFolder.save
     asked = {"session": "", "round": 0, "kind": ""}
 
     def asks(link: HelperLink, kind: str, payload: bytes) -> bytes:
@@ -256,7 +256,7 @@ def play(world: World, reaper: Reaper) -> None:
         reaper.rounds += "void" not in (world.out / "rounds.jsonl").read_text().splitlines()[-1]
 
     HelperLink._ask, helper_mark.replace_file, Ledger._append = asks, kept, wrote  # type: ignore[method-assign, assignment]
-    run_module.write_opened, RunFolder.append, RunFolder.save = writes, appended, saved  # type: ignore[method-assign, assignment]
+    journal.write_begun, RunFolder.append, RunFolder.save = writes, appended, saved  # type: ignore[method-assign, assignment]
     loop, server = Loop(), Identity.read(world.fed / "server")
     federation = server.read_roster().federation
 

@@ -10,15 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sottovoce.deployment.flower_node import answers
+from sottovoce.assembly.parts import gather
+from sottovoce.config.experiment import Experiment, parse, to_toml
+from sottovoce.deployment.flower.node import answers
 from sottovoce.deployment.keys import add_nodes, init_federation, sign_roster
 from sottovoce.deployment.roster import Roster
-from sottovoce.deployment.serve import serve
-from sottovoce.deployment.trial import deal, deployable
-from sottovoce.experiment.config import Experiment, parse, to_toml
-from sottovoce.experiment.parts import gather
-from sottovoce.federation.mqtt.carrier import Listener
-from sottovoce.federation.mqtt.envelope import Kind, kind_of, phase_of, topic_from
+from sottovoce.deployment.server.serve import serve
+from sottovoce.deployment.trial.trial import deal, deployable
+from sottovoce.federation.engines.mqtt.carrier import Listener
+from sottovoce.federation.engines.mqtt.envelope import Kind, kind_of, phase_of, topic_from
 
 __all__ = ["NODES", "Killed", "Processes", "federate"]
 
@@ -49,8 +49,8 @@ class Processes:
 
     def state(self, node: int) -> Path:
         """Return the folder of a node's account."""
-        (found,) = (self.folder / "fed" / "nodes" / f"n{node}" / "state").iterdir()
-        return found
+        (found,) = (self.folder / "fed" / "nodes" / f"n{node}" / "state").glob("*/turn")
+        return found.parent
 
     def asks(self, node: int, phase: str) -> list[bytes]:
         """Return the requests that a node got for a phase."""

@@ -17,11 +17,11 @@ import pytest
 
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.deployment.acl import MESSAGE_LIMIT, from_node, to_node
-from sottovoce.deployment.broker import Broker, Kind, mosquitto
 from sottovoce.deployment.certificates import certificate_pem
 from sottovoce.deployment.keys import _key, add_nodes, init_federation, read_authority, sign_roster
-from sottovoce.deployment.register import read_register
 from sottovoce.deployment.roster import fingerprint
+from sottovoce.deployment.roster_ledger import read_register
+from sottovoce.deployment.trial.broker import Broker, Kind, mosquitto
 
 paho = pytest.importorskip("paho.mqtt.client")
 pytest.importorskip("amqtt")

@@ -13,26 +13,27 @@ from typing import Any
 
 import pytest
 
+from sottovoce.assembly.elsewhere import gather_for_server, gather_without_records
+from sottovoce.assembly.parties import Parties
+from sottovoce.config.experiment import Experiment, parse
 from sottovoce.core.errors import InputError, PrivacyError, RunError, SecAggError, SottovoceError
 from sottovoce.core.streams import Secrets, Seeds
-from sottovoce.deployment.count import Desk, count
-from sottovoce.deployment.frames import Place, receive
-from sottovoce.deployment.helper_keys import add_helper
-from sottovoce.deployment.helper_link import HelperLink, check_unused, greeting
-from sottovoce.deployment.helper_mark import MARK
-from sottovoce.deployment.identity import Identity
+from sottovoce.deployment.helper.count import Desk, count
+from sottovoce.deployment.helper.frames import HelperAddress, receive
+from sottovoce.deployment.helper.keys import add_helper
+from sottovoce.deployment.helper.mark import MARK
 from sottovoce.deployment.keys import sign_roster
-from sottovoce.deployment.member import config_digest
-from sottovoce.deployment.serve import serve
-from sottovoce.deployment.trial import trial
-from sottovoce.experiment.config import Experiment, parse
-from sottovoce.experiment.deployed import Deployed, gather_without_records
-from sottovoce.experiment.run import run
-from sottovoce.federation.ballots.account import HELPER_LEDGER
-from sottovoce.federation.ballots.remote import in_run
+from sottovoce.deployment.node.build import config_digest
+from sottovoce.deployment.party import Identity
+from sottovoce.deployment.server.helper_link import HelperLink, check_unused, greeting
+from sottovoce.deployment.server.serve import serve
+from sottovoce.deployment.trial.trial import trial
+from sottovoce.federation.aggregation.ballots.account import HELPER_LEDGER
+from sottovoce.federation.aggregation.ballots.count import in_run
+from sottovoce.federation.aggregation.secure import SimulatedKeys
 from sottovoce.federation.client import setup_message
-from sottovoce.federation.secure import Registry
 from sottovoce.privacy.ledger import verify
+from sottovoce.runs.loop import run
 from tests.deployment.test_trial import Meddling, simulated, tables
 from tests.deployment.wired import RUN, member_of, parts_of, roster_of, server_key, wired
 
@@ -83,15 +84,15 @@ def test_nodes_and_a_helper_elsewhere_make_the_model_of_a_simulation(alone: byte
         Desk(experiment, roster, (server_key, b""), tmp_path / "state", simulated=True) as desk,
         wired(experiment) as held,
     ):
-        deployed = Deployed(
+        parties = Parties.of_machines(
             Seeds(1),
-            Registry(Seeds(1), 2),
+            SimulatedKeys(Seeds(1), 2),
             roster.digest,
             lambda parts, run_id: nullcontext(held.engine),
-            simulated=True,
+            seeded=True,
             link=Direct(desk, told),
         )
-        run(experiment, tmp_path / "together", deployed=deployed)
+        run(experiment, tmp_path / "together", parties=parties)
         spent, counted = desk.account.spent, [desk.account.participations(client) for client in range(2)]
 
     assert (tmp_path / "together" / "model.npz").read_bytes() == alone
@@ -106,12 +107,12 @@ def helped(fed: Path) -> Path:
     return fed
 
 
-def listening(experiment: Experiment, fed: Path) -> Place:
+def listening(experiment: Experiment, fed: Path) -> HelperAddress:
     """Start a helper in a thread, and return where it listens."""
-    there: list[Place] = []
+    there: list[HelperAddress] = []
     heard = threading.Event()
 
-    def ready(place: Place) -> None:
+    def ready(place: HelperAddress) -> None:
         there.append(place)
         heard.set()
 
@@ -122,7 +123,7 @@ def listening(experiment: Experiment, fed: Path) -> Place:
     return there[0]
 
 
-def link(experiment: Experiment, keys: Path, place: Place) -> HelperLink:
+def link(experiment: Experiment, keys: Path, place: HelperAddress) -> HelperLink:
     identity = Identity.read(keys)
     return HelperLink(place, identity, identity.read_roster(), config_digest(experiment), simulated=False)
 
@@ -203,9 +204,9 @@ def test_seeded_secrets_stay_on_one_machine(helped: Path) -> None:
 def test_without_a_helper_in_the_roster_or_a_link_no_count_begins(fed: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the roster has no helper"):
         played(fed, tmp_path, "127.0.0.1:9")
-    deployed = Deployed(Secrets(1), roster_of(3).keys, bytes(32), lambda parts, run_id: nullcontext())  # type: ignore[arg-type]
+    parties = Parties.of_machines(Secrets(1), roster_of(3).keys)
     with pytest.raises(InputError, match="none is named"):
-        deployed.parts(ballots())
+        gather_for_server(ballots(), parties)
     with pytest.raises(InputError, match="is not played between machines"):
         gather_without_records(ballots(aggregation={"secure": "ideal-ballot"}))
 
@@ -223,7 +224,7 @@ def test_a_ballot_holds_for_one_run() -> None:
     parts = parts_of(experiment)
     bound = parts.scheme.bind(parts.network.dim, seed=parts.seeds.public.seed, start=parts.start)
     setup = setup_message(bound, parts.seeds.public, parts.network.start_payload())
-    client = member_of(experiment, 0).client(setup)
+    client = member_of(experiment, 0).training.client(setup)
     one, two = (in_run(client, bytes(32), run_id).knowledge.ballot for run_id in (b"1" * 16, b"2" * 16))
 
     assert one is not None and two is not None and one.digest() != two.digest()
@@ -267,6 +268,13 @@ def test_a_helper_that_is_killed_and_comes_back_counts_on_with_the_same_account(
         said = notes + helper.log.read_text()
     operator = [json.loads(line) for line in (out / "operator.jsonl").read_text().splitlines()]
 
+    signed = json.loads((out / "signatures.json").read_text())["signatures"]
+    assert [(each["signer"], each["agrees"]) for each in signed] == [
+        ("server", True),
+        ("helper", True),
+        (0, True),
+        (1, True),
+    ]
     assert charged == ([1, 3], None)
     assert verify(out / "ledger.jsonl").charged == [1, 2, 3]
     assert [verdict.charged for verdict in nodes] == [[1, 2, 3], [1, 2, 3]]

@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 
 from sottovoce.cli import main
+from sottovoce.config.experiment import to_toml
 from sottovoce.core.errors import InputError, PrivacyError, RunError
-from sottovoce.deployment.count import count
-from sottovoce.deployment.desk import Desk, open_desk
-from sottovoce.deployment.helper_keys import add_helper
-from sottovoce.deployment.helper_link import HelperLink
-from sottovoce.deployment.identity import Identity
+from sottovoce.deployment.helper.count import count
+from sottovoce.deployment.helper.keys import add_helper
+from sottovoce.deployment.helper.service import Desk, open_desk
 from sottovoce.deployment.keys import renew, sign_roster
-from sottovoce.deployment.member import config_digest
-from sottovoce.experiment.config import to_toml
-from sottovoce.federation.ballots.account import HELPER_LEDGER, HelperAccount
+from sottovoce.deployment.node.build import config_digest
+from sottovoce.deployment.party import Identity
+from sottovoce.deployment.server.helper_link import HelperLink
+from sottovoce.federation.aggregation.ballots.account import HELPER_LEDGER, HelperAccount
 from sottovoce.privacy.ledger import verify
 from tests.deployment.test_count import ballots, link, listening
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from sottovoce.deployment import door as module
-from sottovoce.deployment.door import Door
-from sottovoce.deployment.frames import receive, send, tls
-from sottovoce.deployment.helper_keys import add_helper
-from sottovoce.deployment.identity import Identity
+from sottovoce.deployment.helper import listener as module
+from sottovoce.deployment.helper.frames import receive, send, tls
+from sottovoce.deployment.helper.keys import add_helper
+from sottovoce.deployment.helper.listener import Door
 from sottovoce.deployment.keys import sign_roster
+from sottovoce.deployment.party import Identity
 
 
 @contextmanager

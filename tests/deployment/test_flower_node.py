@@ -11,21 +11,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from sottovoce.config.experiment import parse
 from sottovoce.core.errors import InputError
-from sottovoce.deployment import sealed
-from sottovoce.deployment.flower_node import answers, switch
-from sottovoce.deployment.identity import read_signing_key
-from sottovoce.experiment.config import parse
-from sottovoce.experiment.run import run
-from sottovoce.federation.mqtt.envelope import Kind, kind_of, phase_of
+from sottovoce.deployment.flower import node_memory
+from sottovoce.deployment.flower.node import answers, switch
+from sottovoce.deployment.party import read_signing_key
+from sottovoce.federation.engines.mqtt.envelope import Kind, kind_of, phase_of
 from sottovoce.privacy.ledger import verify
-from sottovoce.privacy.plan import apart
+from sottovoce.privacy.plan import process as apart
 from sottovoce.privacy.plan.request import PrivacyRequest
 from sottovoce.privacy.plan.solve import solve_request
+from sottovoce.runs.loop import run
 from tests.deployment.processes import NODES, Killed, Processes, federate
-from tests.experiment.played import model
+from tests.runs.played import model
 
 TABLES: dict[str, Any] = {
     "experiment": {"name": "processes", "seed": 4, "rounds": 2, "evaluate_every": 2},
@@ -205,15 +206,15 @@ def test_a_full_disk_lets_no_vector_out_and_its_charge_stays(
     masking: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (ask,) = masking.asks(0, "mask")
-    real = sealed.replace_file
+    real = node_memory.replace_file
 
     def full(path: Path, *rest: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr(sealed, "replace_file", full)
+    monkeypatch.setattr(node_memory, "replace_file", full)
     with pytest.raises(OSError, match="No space left"):
         masking.answer(0, ask)
-    monkeypatch.setattr(sealed, "replace_file", real)
+    monkeypatch.setattr(node_memory, "replace_file", real)
     (refused,) = masking.answer(0, ask)
 
     assert vectors(masking, 0) == [] and charged(masking, 0) == [1]
@@ -276,10 +277,10 @@ def test_a_kept_plan_is_that_of_its_own_request(tmp_path: Path, solved_here: lis
     (one,) = solved_here
     other = replace(one, noise_multiplier=2.0)
 
-    assert sealed.kept_plan(tmp_path, one, lambda: {"noise": 1}) == {"noise": 1}
-    assert sealed.kept_plan(tmp_path, other, lambda: {"noise": 2}) == {"noise": 2}
-    assert sealed.kept_plan(tmp_path, one, lambda: {"noise": 3}) == {"noise": 1}
-    assert sealed.kept_plan(tmp_path, other, lambda: {"noise": 3}) == {"noise": 2}
+    assert node_memory.kept_plan(tmp_path, one, lambda: {"noise": 1}) == {"noise": 1}
+    assert node_memory.kept_plan(tmp_path, other, lambda: {"noise": 2}) == {"noise": 2}
+    assert node_memory.kept_plan(tmp_path, one, lambda: {"noise": 3}) == {"noise": 1}
+    assert node_memory.kept_plan(tmp_path, other, lambda: {"noise": 3}) == {"noise": 2}
 
 
 def test_what_is_missing_or_wrong_in_a_nodes_configuration_is_said_in_one_sentence(played: Processes) -> None:
@@ -308,3 +309,15 @@ def test_a_switch_is_a_truth_value(value: object, on: bool) -> None:
 def test_a_switch_is_nothing_else(value: object) -> None:
     with pytest.raises(InputError, match="resume must be true or false"):
         switch({"resume": value}, "resume")
+
+
+def test_records_of_sites_are_units_on_a_fleet_too(tmp_path: Path) -> None:
+    units = {name: table for name, table in TABLES.items() if name not in ("client", "scheme", "cohort")}
+    units["privacy"] = {"unit": "record", "epsilon_server": 8.0, "delta": 1e-5}
+    units["aggregation"] = {"secure": "real", "threshold": 3}
+    run(parse(units), tmp_path / "local")
+
+    summary = federate(tmp_path, units, simulated=True).serve()
+
+    assert summary["unit"] == "record"
+    assert np.array_equal(model(tmp_path / "out"), model(tmp_path / "local"))

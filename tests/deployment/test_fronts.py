@@ -11,20 +11,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sottovoce.assembly.elsewhere import gather_without_records
+from sottovoce.assembly.parts import gather
+from sottovoce.config.experiment import Experiment, parse
 from sottovoce.core.streams import Seeds
-from sottovoce.deployment.member import facts_of, largest_message, make_member
-from sottovoce.deployment.serve import serve
-from sottovoce.deployment.trial import trial
-from sottovoce.experiment.config import Experiment, parse
-from sottovoce.experiment.deployed import gather_without_records
-from sottovoce.experiment.parts import gather
+from sottovoce.deployment.node.build import facts_of, largest_message, make_member
+from sottovoce.deployment.server.serve import serve
+from sottovoce.deployment.trial.trial import trial
 from sottovoce.federation.client import setup_message
 from sottovoce.models import Shard
 from sottovoce.models.fronted import Fronted
+from tests.assembly.test_deployed_fronts import CASES, private
 from tests.deployment.test_trial import simulated, tables
 from tests.deployment.wired import alone_and_together, identity_of, parts_of, records_of, roster_of
-from tests.experiment.machines import PRIVATE
-from tests.experiment.test_deployed_fronts import CASES, private
+from tests.runs.machines import PRIVATE
 
 CLIENTS = 4
 SCATTERING = private(CASES["scattering"])
@@ -67,21 +67,22 @@ def test_numbers_that_lead_out_of_range_do_not_show_in_features() -> None:
     few = Shard(shard.x[:20], shard.y[:20])
     member, _ = make_member(SCATTERING, identity_of(0), roster_of(CLIENTS), few, simulated=True, apart=False)
 
-    assert np.isfinite(member.client(extreme(SCATTERING)).shard().x).all()
+    assert np.isfinite(member.training.client(extreme(SCATTERING)).shard().x).all()
 
 
 LEAN = """
 import json, sys
+from tests.deployment.test_lean_node import NEVER
 from tests.deployment.test_trial import simulated, tables
 from tests.deployment.wired import identity_of, roster_of
-from sottovoce.deployment.member import make_member
-from sottovoce.experiment.config import parse
+from sottovoce.deployment.node.build import make_member
+from sottovoce.config.experiment import parse
 from sottovoce.models import Shard
 import numpy as np
 told = json.loads(sys.argv[1])
 records = Shard(np.zeros((2, 8, 8, 1), np.float32), np.zeros(2, np.int64))
 member, _ = make_member(parse(told["tables"]), identity_of(0), roster_of(4), records, simulated=False, apart=False)
-shape = member.client(bytes.fromhex(told["setup"])).shard().x.shape
+shape = member.training.client(bytes.fromhex(told["setup"])).shard().x.shape
 print(json.dumps([shape, [name for name in ("torch", "numba", "scipy", "sklearn") if name in sys.modules]]))
 """
 

@@ -13,12 +13,12 @@ from cryptography import x509
 from sottovoce.cli import main
 from sottovoce.core.errors import InputError
 from sottovoce.deployment.certificates import new_key
-from sottovoce.deployment.helper_keys import accept_helper, add_helper, request_helper
-from sottovoce.deployment.identity import HELPER, Identity, read_signing_key
+from sottovoce.deployment.helper.keys import accept_helper, add_helper, request_helper
 from sottovoce.deployment.keys import accept_node, add_nodes, renew, request_node, sign_roster
-from sottovoce.deployment.register import read_register
-from sottovoce.deployment.request import Request
+from sottovoce.deployment.party import HELPER, Identity, read_signing_key
+from sottovoce.deployment.request import Registration
 from sottovoce.deployment.roster import Roster
+from sottovoce.deployment.roster_ledger import read_register
 from sottovoce.secagg.primitives import exchange_key
 
 SECRETS = ("key.pem", "signing.key", "exchange.key")
@@ -135,7 +135,7 @@ def test_a_request_of_another_kind_forged_or_of_somebody_who_is_in_changes_nothi
     weak = {"lyon": exchange_key(bytes(range(32))), "weak": bytes(32)}
     for name, exchange in weak.items():  # lyon as helper under another name; a key that everybody knows
         key = signing if name == "lyon" else bytes(range(32))
-        (tmp_path / f"{name}.json").write_bytes(Request.make("other", key, new_key(), exchange)[1])
+        (tmp_path / f"{name}.json").write_bytes(Registration.make("other", key, new_key(), exchange)[1])
     refused = {
         "a node's request": lambda: accept_helper(fed, tmp_path / "porto" / "request.json"),
         "a helper's request": lambda: accept_node(fed, path),

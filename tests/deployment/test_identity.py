@@ -11,12 +11,12 @@ from typing import Self
 import pytest
 
 from sottovoce.core.errors import InputError
-from sottovoce.deployment import identity
+from sottovoce.deployment import party as identity
 from sottovoce.deployment.certificates import certificate_pem
-from sottovoce.deployment.identity import Identity, user_id
 from sottovoce.deployment.keys import _key, init_federation, read_authority, renew, sign_roster
-from sottovoce.deployment.register import read_register
+from sottovoce.deployment.party import Identity, user_id
 from sottovoce.deployment.roster import Roster
+from sottovoce.deployment.roster_ledger import read_register
 from sottovoce.secagg.primitives import verifying_key
 
 

@@ -18,12 +18,13 @@ from cryptography.x509.oid import NameOID
 
 from sottovoce.cli import main
 from sottovoce.core.errors import InputError
-from sottovoce.deployment import keys, register
+from sottovoce.deployment import keys
+from sottovoce.deployment import roster_ledger as register
 from sottovoce.deployment.certificates import covers
-from sottovoce.deployment.identity import Identity
 from sottovoce.deployment.keys import accept_node, add_nodes, init_federation, renew, request_node, sign_roster
-from sottovoce.deployment.register import read_register
+from sottovoce.deployment.party import Identity
 from sottovoce.deployment.roster import Roster
+from sottovoce.deployment.roster_ledger import read_register
 
 
 def certificate(path: Path) -> x509.Certificate:

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from sottovoce.core.errors import InputError, PrivacyError, RunError, SecAggError, SottovoceError
-from sottovoce.deployment.desk import Desk, open_desk
-from sottovoce.deployment.helper_keys import add_helper
-from sottovoce.deployment.helper_link import HelperLink
-from sottovoce.deployment.helper_mark import MARK, Mark, MarkFile
-from sottovoce.deployment.identity import Identity
+from sottovoce.deployment.helper.keys import add_helper
+from sottovoce.deployment.helper.mark import MARK, Mark, MarkFile
+from sottovoce.deployment.helper.service import Desk, open_desk
 from sottovoce.deployment.keys import sign_roster
-from sottovoce.deployment.member import config_digest
-from sottovoce.federation.ballots.account import HELPER_LEDGER
-from sottovoce.privacy.chain import hash_of
+from sottovoce.deployment.node.build import config_digest
+from sottovoce.deployment.party import Identity
+from sottovoce.deployment.server.helper_link import HelperLink
+from sottovoce.federation.aggregation.ballots.account import HELPER_LEDGER
+from sottovoce.privacy.ledger import hash_of
 from sottovoce.secagg.primitives import verifying_key
 from tests.deployment.test_count import ballots
 

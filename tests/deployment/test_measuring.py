@@ -7,18 +7,18 @@ from pathlib import Path
 
 import numpy as np
 
+from sottovoce.assembly.parties import Parties
+from sottovoce.assembly.parts import gather
+from sottovoce.assembly.protection import protect
 from sottovoce.core.streams import Seeds
-from sottovoce.deployment.book import Book
-from sottovoce.experiment.deployed import Deployed
-from sottovoce.experiment.folder import read_rounds
-from sottovoce.experiment.parts import gather
-from sottovoce.experiment.protection import protect
-from sottovoce.experiment.run import run
-from sottovoce.federation.evaluation import EVALUATION
-from sottovoce.federation.secure import Registry
+from sottovoce.deployment.node.state import Book
+from sottovoce.federation.aggregation.secure import SimulatedKeys
+from sottovoce.federation.stages.evaluation import EVALUATION
+from sottovoce.runs.folder import read_rounds
+from sottovoce.runs.loop import run
 from tests.deployment.wired import RUN, roster_of, wired
-from tests.experiment.machines import private
-from tests.experiment.played import model
+from tests.runs.machines import private
+from tests.runs.played import model
 
 EXPERIMENT = private(
     experiment={"rounds": 2, "evaluate_every": 1, "evaluation": "federated"},
@@ -30,15 +30,15 @@ EXPERIMENT = private(
 def test_nodes_behind_a_broker_measure_what_a_simulation_measures(tmp_path: Path) -> None:
     run(EXPERIMENT, tmp_path / "alone")
     with wired(EXPERIMENT) as held:
-        deployed = Deployed(
+        parties = Parties.of_machines(
             Seeds(1),
-            Registry(Seeds(1), 6),
+            SimulatedKeys(Seeds(1), 6),
             roster_of(6).digest,
             lambda parts, run_id: nullcontext(held.engine),
             new_run=RUN,
-            simulated=True,
+            seeded=True,
         )
-        run(EXPERIMENT, tmp_path / "together", deployed=deployed)
+        run(EXPERIMENT, tmp_path / "together", parties=parties)
 
     assert np.array_equal(model(tmp_path / "alone"), model(tmp_path / "together"))
     assert read_rounds(tmp_path / "alone") == read_rounds(tmp_path / "together")

@@ -12,24 +12,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sottovoce.assembly.elsewhere import gather_without_records
+from sottovoce.assembly.parties import Parties
+from sottovoce.assembly.parts import gather
+from sottovoce.assembly.protection import protect
+from sottovoce.assembly.stages import TRAINING, ServerSide, stages
+from sottovoce.checks.twin import Hand, few, play
+from sottovoce.checks.twin import TwinAccount as Account
+from sottovoce.config.experiment import Experiment
 from sottovoce.core.errors import InputError, PrivacyError, RunError
 from sottovoce.core.streams import Secrets
-from sottovoce.deployment.book import Book
-from sottovoce.deployment.node import Node
-from sottovoce.experiment.config import Experiment
-from sottovoce.experiment.deployed import gather_without_records
-from sottovoce.experiment.parts import gather
-from sottovoce.experiment.protection import protect
-from sottovoce.experiment.ready import Ready, make_ready
+from sottovoce.deployment.node.node import Node
+from sottovoce.deployment.node.state import Book
+from sottovoce.federation.aggregation.secure import Secure, announce, downlink_hash
 from sottovoce.federation.engine import Reply, Request, drive
-from sottovoce.federation.mqtt.envelope import NO_RUN, SERVER, Envelope, Kind, open_message
-from sottovoce.federation.mqtt.greeting import Hello, Refusal, Welcome
+from sottovoce.federation.engines.mqtt.envelope import NO_RUN, SERVER, Envelope, Kind, open_message
+from sottovoce.federation.engines.mqtt.greeting import Hello, Refusal, Welcome
 from sottovoce.federation.round import server_round
-from sottovoce.federation.secure import Secure, announce, downlink_hash
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.privacy.ledger import verify
-from sottovoce.testing.twin import Book as Account
-from sottovoce.testing.twin import Hand, few, play
 from tests.deployment.wired import RUN, member_of, parts_of, roster_of, server_key, signing_key
 
 CLIENTS = 4
@@ -54,7 +55,7 @@ def read(message: bytes) -> Envelope:
     return open_message(message, receiver=SERVER, key_of=roster_of(CLIENTS).keys.get, most=1 << 24)
 
 
-def welcome_to(node: Node, ready: Ready, run: bytes = RUN, **changes: Any) -> bytes:
+def welcome_to(node: Node, ready: ServerSide, run: bytes = RUN, **changes: Any) -> bytes:
     life = Hello.unpack(read(node.hello(1)).payload).life
     told = Welcome(node.member.facts, life, ready.scheme.name, ready.setup)
     return signed(Kind.WELCOME, node.member.number, replace(told, **changes).pack(), run=run)
@@ -65,7 +66,7 @@ class Table:
     """A server and its nodes around one table: every message is handed over by hand."""
 
     nodes: dict[int, Node]
-    ready: Ready
+    ready: ServerSide
     alter: Alter = lambda request, client, payload: payload
 
     def send(self, request: Request) -> Reply:
@@ -99,7 +100,7 @@ class Table:
 
 
 def table(experiment: Experiment, books: dict[int, Book] | None = None, **more: Any) -> Table:
-    ready = make_ready(protect(parts_of(experiment)), Hand(gather(experiment)))
+    ready = stages(protect(parts_of(experiment)))[TRAINING].server_side(Hand(gather(experiment)))
     dealt, nodes = gather(experiment), {}
     for number in range(CLIENTS):
         nodes[number] = Node(member_of(experiment, number, dealt), (books or {}).get(number, Book(None, None)))
@@ -109,10 +110,8 @@ def table(experiment: Experiment, books: dict[int, Book] | None = None, **more: 
 
 def plan_of(experiment: Experiment) -> PrivacyPlan:
     """Return the plan of a deployed run: every participation is charged, whatever its round."""
-    parts = gather_without_records(experiment)
-    keys = roster_of(CLIENTS).keys
-    own = replace(parts, deployment=True, seeds=Secrets(parts.seeds.seed), keys=keys)
-    plan = protect(own).plan
+    parties = Parties.of_machines(Secrets(experiment.experiment.seed), roster_of(CLIENTS).keys)
+    plan = protect(gather_without_records(experiment, parties)).plan
     assert plan is not None
     return plan
 
@@ -178,7 +177,7 @@ def test_a_second_different_request_is_refused(phase: str) -> None:
     assert told == [f"phase {phase} of round 1 was answered already, to another request"]
 
 
-def announced(ready: Ready, cohort: list[int], down: bytes, **lies: Any) -> bytes:
+def announced(ready: ServerSide, cohort: list[int], down: bytes, **lies: Any) -> bytes:
     secure = ready.server.aggregator
     assert isinstance(secure, Secure)
     return announce(replace(secure.session(1, cohort, downlink_hash(down)), **lies), down)
@@ -298,8 +297,8 @@ def test_a_server_whose_clock_went_back_is_followed_when_it_has_said_so() -> Non
 def test_a_second_run_gets_other_batches_from_the_same_process() -> None:
     """Or a server that begins anew with one node less takes off the rest of the sum, to the bit."""
     member = member_of(SECURE, 1, simulated=False)
-    setup = make_ready(protect(parts_of(SECURE)), Hand(gather(SECURE))).setup
-    first, second = (member.client(setup).batches(1).integers(1 << 62) for _ in range(2))
+    setup = stages(protect(parts_of(SECURE)))[TRAINING].server_side(Hand(gather(SECURE))).setup
+    first, second = (member.training.client(setup).batches(1).integers(1 << 62) for _ in range(2))
 
     assert first != second
 
@@ -389,7 +388,9 @@ def test_a_second_set_up_for_the_same_run_ends_the_node() -> None:
 
 def test_a_set_up_of_another_seed_is_refused() -> None:
     held = table(SECURE)
-    other = make_ready(protect(parts_of(few(clients=CLIENTS, experiment={"seed": 5}))), Hand(gather(SECURE)))
+    other = stages(protect(parts_of(few(clients=CLIENTS, experiment={"seed": 5}))))[TRAINING].server_side(
+        Hand(gather(SECURE))
+    )
     node = Node(held.nodes[1].member, Book(None, None))
 
     node.receive(welcome_to(node, held.ready, setup=other.setup))

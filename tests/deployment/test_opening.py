@@ -3,40 +3,39 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sottovoce.assembly.elsewhere import gather_without_records
+from sottovoce.assembly.parties import Parties
+from sottovoce.assembly.parts import gather
+from sottovoce.assembly.protection import protect
+from sottovoce.assembly.stages import TRAINING, ServerSide, stages
+from sottovoce.checks.twin import TwinAccount as Account
+from sottovoce.config.experiment import Experiment
 from sottovoce.core.streams import Secrets
-from sottovoce.deployment.book import Book
-from sottovoce.deployment.node import Node
-from sottovoce.experiment.config import Experiment
-from sottovoce.experiment.deployed import gather_without_records
-from sottovoce.experiment.parts import gather
-from sottovoce.experiment.protection import protect
-from sottovoce.experiment.ready import Ready, make_unmeasured, voting
+from sottovoce.deployment.node.node import Node
+from sottovoce.deployment.node.state import Book
 from sottovoce.federation.engine import Request, drive
-from sottovoce.federation.evaluation import EVALUATION
-from sottovoce.federation.mqtt.greeting import Hello
+from sottovoce.federation.engines.mqtt.greeting import Hello
 from sottovoce.federation.round import server_round
+from sottovoce.federation.stages.evaluation import EVALUATION
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.privacy.ledger import verify
-from sottovoce.testing.twin import Book as Account
+from tests.assembly.test_deployed_fronts import CASES, private
+from tests.assembly.test_opening import VOTE
 from tests.deployment.test_node import CLIENTS, Alter, Table, read, welcome_to
 from tests.deployment.wired import RUN, member_of, parts_of, roster_of
-from tests.experiment.test_deployed_fronts import CASES, private
-from tests.experiment.test_opening import VOTE
 
 VOTED, MEASURED = private(VOTE), private(CASES["measured by nodes"])
 
 
 def plan_of(experiment: Experiment) -> PrivacyPlan:
     """Return the plan of a deployed run, in which every participation is charged."""
-    parts = gather_without_records(experiment)
-    own = replace(parts, deployment=True, seeds=Secrets(parts.seeds.seed), keys=roster_of(CLIENTS).keys)
-    plan = protect(own).plan
+    parties = Parties.of_machines(Secrets(experiment.experiment.seed), roster_of(CLIENTS).keys)
+    plan = protect(gather_without_records(experiment, parties)).plan
     assert plan is not None
     return plan
 
@@ -47,11 +46,11 @@ def same(request: Request, client: int, payload: bytes) -> bytes:
 
 def around(
     experiment: Experiment, books: dict[int, Book] | None = None, alter: Alter = same
-) -> tuple[Table, Ready, Ready]:
+) -> tuple[Table, ServerSide, ServerSide]:
     """Return nodes that were welcomed to the first stage of a run, that stage, and the server as it trains."""
-    ready = make_unmeasured(protect(parts_of(experiment)))
-    plan = ready.protection.vote_plan
-    first = ready if plan is None else voting(ready, plan)
+    ready = stages(protect(parts_of(experiment)))[TRAINING].server_side()
+    vote = stages(ready.protection).get("vote")
+    first = ready if vote is None else vote.server_side()
     held = Table({}, first, alter)
     dealt = gather(experiment)
     for number in range(CLIENTS):
@@ -60,12 +59,12 @@ def around(
     return held, first, ready
 
 
-def welcome(held: Table, ready: Ready) -> None:
+def welcome(held: Table, ready: ServerSide) -> None:
     for node in held.nodes.values():
         assert not node.receive(welcome_to(node, ready))
 
 
-def play(held: Table, ready: Ready, round_: int) -> Any:
+def play(held: Table, ready: ServerSide, round_: int) -> Any:
     server = ready.server.with_account(Account())
     state = server.init(ready.protection.parts.start)
     return drive(held, server_round(server, state, round_)).total  # type: ignore[arg-type]

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sottovoce.config.tables import DataTable
 from sottovoce.core.errors import DataError, InputError
 from sottovoce.data import Dataset, outline
-from sottovoce.data.elsewhere import records_elsewhere
-from sottovoce.deployment.own_data import read_own_records
-from sottovoce.experiment.tables import DataTable
+from sottovoce.data.placeholder import records_elsewhere
+from sottovoce.deployment.node.records import read_own_records
 
 IMAGES = outline("digits")
 assert IMAGES is not None

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from sottovoce.assembly.elsewhere import check_deployable
 from sottovoce.cli import main
-from sottovoce.experiment.config import load
-from sottovoce.experiment.deployed import check_deployable
+from sottovoce.config.experiment import load
 
 PAGE = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8")
 

@@ -12,21 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sottovoce.core.errors import InputError
-from sottovoce.deployment.roster import _DOMAIN, Entry, Roster, canonical, fingerprint
+from sottovoce.deployment.roster import _DOMAIN, Roster, RosterEntry, canonical, fingerprint
 from sottovoce.secagg.primitives import sign, verifying_key
 
 ROOT, OTHER, SERVER = bytes([1] * 32), bytes([2] * 32), bytes([3] * 32)
 PIN = fingerprint(verifying_key(ROOT))
 
 
-def entry(id_: int, **changes: Any) -> Entry:
+def entry(id_: int, **changes: Any) -> RosterEntry:
     fields = {
         "id": id_,
         "name": f"lab-{id_}",
         "key": verifying_key(bytes([10 + id_] * 32)),
         "fingerprint": fingerprint(bytes([id_])),
     }
-    return Entry(**(fields | changes))
+    return RosterEntry(**(fields | changes))
 
 
 ROSTER = Roster(tuple(entry(id_) for id_ in range(3)), verifying_key(SERVER), verifying_key(ROOT))

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from sottovoce.core.errors import InputError, RunError
-from sottovoce.deployment import sealed
-from sottovoce.deployment.node import Kept, Memory
-from sottovoce.deployment.sealed import remembering, taking_turns
+from sottovoce.deployment.flower import node_memory
+from sottovoce.deployment.flower.node_memory import remembering, taking_turns
+from sottovoce.deployment.node.node import Kept, Memory
 from sottovoce.federation.client import ClientState
 
 SECRET = b"the mask of a client in round 3"
@@ -76,7 +76,7 @@ def test_a_state_of_another_experiment_or_key_or_with_another_byte_does_not_open
 
 def test_a_state_of_another_version_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     remember(tmp_path, Forgetful())
-    monkeypatch.setattr(sealed, "version", lambda name: "0.0.1")
+    monkeypatch.setattr(node_memory, "version", lambda name: "0.0.1")
 
     assert remember(tmp_path, Forgetful()) is None
     assert remember(tmp_path, Forgetful()).setup == SECRET
@@ -107,7 +107,7 @@ def test_a_node_that_fails_keeps_what_it_remembered_before(tmp_path: Path) -> No
 
 def test_two_processes_of_one_node_take_turns(tmp_path: Path) -> None:
     code = (
-        "import sys, pathlib; from sottovoce.deployment.sealed import taking_turns\n"
+        "import sys, pathlib; from sottovoce.deployment.flower.node_memory import taking_turns\n"
         "with taking_turns(pathlib.Path(sys.argv[1])): print('mine', flush=True)"
     )
     with taking_turns(tmp_path):

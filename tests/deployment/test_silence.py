@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sottovoce.experiment.config import parse
+from sottovoce.config.experiment import parse
 from tests.deployment.test_node import CLIENTS, PRIVATE, table
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from sottovoce.core.errors import InputError, RunError
-from sottovoce.deployment.broker import Broker, mosquitto
 from sottovoce.deployment.certificates import Authority, certificate_pem, key_pem, new_key
-from sottovoce.federation.mqtt.carrier import Address, TlsFiles
-from sottovoce.federation.mqtt.envelope import topic_from, topic_to
-from sottovoce.federation.mqtt.transport import Transport
+from sottovoce.deployment.trial.broker import Broker, mosquitto
+from sottovoce.federation.engines.mqtt.carrier import Address, TlsFiles
+from sottovoce.federation.engines.mqtt.envelope import topic_from, topic_to
+from sottovoce.federation.engines.mqtt.transport import Transport
 from tests.deployment.proxy import Proxy
 from tests.deployment.wired import until
 
@@ -201,8 +201,8 @@ def test_an_address_is_taken_apart_or_refused() -> None:
 
 
 def test_without_paho_the_extra_is_named() -> None:
-    code = "import sys; sys.modules['paho'] = None; import sottovoce.federation.mqtt.transport"
+    code = "import sys; sys.modules['paho'] = None; import sottovoce.federation.engines.mqtt.transport"
 
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
-    assert "pip install 'sottovoce[federation]'" in ended.stderr.splitlines()[-1]
+    assert "pip install 'sottovoce[node]'" in ended.stderr.splitlines()[-1]

@@ -16,24 +16,25 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from sottovoce.assembly.elsewhere import gather_without_records
+from sottovoce.assembly.parties import Parties
+from sottovoce.assembly.parts import Parts, gather
+from sottovoce.config.experiment import Experiment
 from sottovoce.core.streams import Seeds
-from sottovoce.deployment.book import Book
-from sottovoce.deployment.identity import Identity
-from sottovoce.deployment.join import Ear, talk
-from sottovoce.deployment.member import facts_of, largest_message, make_member
-from sottovoce.deployment.node import Member, Node, Over
-from sottovoce.deployment.roster import Entry, Roster
-from sottovoce.experiment.config import Experiment
-from sottovoce.experiment.deployed import Deployed, gather_without_records
-from sottovoce.experiment.parts import Parts, gather
-from sottovoce.experiment.run import run
-from sottovoce.federation.mqtt.carrier import Listener
-from sottovoce.federation.mqtt.engine import MqttEngine, Place
-from sottovoce.federation.mqtt.envelope import topic_from, topic_to
-from sottovoce.federation.secure import Registry
+from sottovoce.deployment.node.build import facts_of, largest_message, make_member
+from sottovoce.deployment.node.join import Ear, talk
+from sottovoce.deployment.node.node import Member, Node, Over
+from sottovoce.deployment.node.state import Book
+from sottovoce.deployment.party import Identity
+from sottovoce.deployment.roster import Roster, RosterEntry
+from sottovoce.federation.aggregation.secure import SimulatedKeys
+from sottovoce.federation.engines.mqtt.carrier import Listener
+from sottovoce.federation.engines.mqtt.engine import MqttEngine, ServerPlace
+from sottovoce.federation.engines.mqtt.envelope import topic_from, topic_to
 from sottovoce.models import Shard
+from sottovoce.runs.loop import run
 from sottovoce.secagg import run_digest, verifying_key
-from tests.experiment.played import model
+from tests.runs.played import model
 
 __all__ = [
     "Loop",
@@ -62,7 +63,7 @@ server_key, root_key = b"s" * 32, b"r" * 32
 @cache
 def roster_of(clients: int) -> Roster:
     entries = [
-        Entry(number, f"node{number}", verifying_key(signing_key(number)), f"{number:064x}")
+        RosterEntry(number, f"node{number}", verifying_key(signing_key(number)), f"{number:064x}")
         for number in range(clients)
     ]
     return Roster(tuple(entries), verifying_key(server_key), verifying_key(root_key))
@@ -161,14 +162,20 @@ class Carried:
 def parts_of(experiment: Experiment) -> Parts:
     """Return the server's parts, simulated."""
     seeds = Seeds(experiment.experiment.seed)
-    keys = Registry(seeds, experiment.data.clients)
+    keys = SimulatedKeys(seeds, experiment.data.clients)
     run = run_digest(roster_of(experiment.data.clients).digest, RUN)
-    return replace(gather_without_records(experiment, server=True), seeds=seeds, keys=keys, run=run)
+    parties = replace(Parties.of_machines(seeds, keys, seeded=True), run=run)
+    return gather_without_records(experiment, parties, server=True)
 
 
 def records_of(dealt: Parts, number: int) -> Shard:
     places = dealt.partition.records(number)
-    return Shard(dealt.dataset.x_train[places], dealt.dataset.y_train[places])
+    persons = dealt.dataset.persons
+    return Shard(
+        dealt.dataset.x_train[places],
+        dealt.dataset.y_train[places],
+        persons=None if persons is None else persons[places],
+    )
 
 
 def member_of(experiment: Experiment, number: int, dealt: Parts | None = None, *, simulated: bool = True) -> Member:
@@ -217,7 +224,7 @@ def wired(experiment: Experiment, *, nodes: bool = True, meddle: Meddle | None =
     """Start an engine and, with `nodes`, a node for every client."""
     parts, roster = parts_of(experiment), roster_of(experiment.data.clients)
     settings = {"phase_timeout": 20.0, "train_timeout": 20.0, "min_nodes": experiment.data.clients, **place}
-    where = Place(
+    where = ServerPlace(
         federation=roster.federation,
         run=RUN,
         keys=roster.keys,
@@ -256,15 +263,15 @@ def alone_and_together(experiment: Experiment, folder: Path) -> tuple[Any, Any]:
     """Return the final model of a simulation, and that of nodes behind a broker with the same seed."""
     run(experiment, folder / "alone")
     with wired(experiment) as held:
-        keys = Registry(Seeds(experiment.experiment.seed), experiment.data.clients)
+        keys = SimulatedKeys(Seeds(experiment.experiment.seed), experiment.data.clients)
         owners = Seeds(experiment.experiment.seed)
-        deployed = Deployed(
+        parties = Parties.of_machines(
             owners,
             keys,
             roster_of(experiment.data.clients).digest,
             lambda parts, run_id: nullcontext(held.engine),
             new_run=RUN,
-            simulated=True,
+            seeded=True,
         )
-        run(experiment, folder / "together", deployed=deployed)
+        run(experiment, folder / "together", parties=parties)
     return model(folder / "alone"), model(folder / "together")

@@ -9,19 +9,20 @@ import pytest
 
 from sottovoce.core.errors import InputError
 from sottovoce.core.streams import Streams
+from sottovoce.core.wire import Traffic
 from sottovoce.devices import Work, joules, profile, seconds
 from sottovoce.devices.clock import Cause, Clock, RoundTime, Rules, online
-from sottovoce.devices.expected import Exchange, expected_round, expected_slowest
+from sottovoce.devices.cost import expected_round, expected_slowest
 from sottovoce.devices.population import Population, uniforms
 
 MIX = {"phone-lte": 0.3, "phone-wifi": 0.5, "sensor-lorawan": 0.2}
 CALM = Rules(failures=False)
 SECURE = {
-    "advertise": Exchange(100, 1000),
-    "share": Exchange(5000, 4000),
-    "mask": Exchange(20_000, 5000),
-    "consistency": Exchange(100, 100),
-    "unmask": Exchange(3000, 50),
+    "advertise": Traffic(100, 1000),
+    "share": Traffic(5000, 4000),
+    "mask": Traffic(20_000, 5000),
+    "consistency": Traffic(100, 100),
+    "unmask": Traffic(3000, 50),
 }
 
 
@@ -255,7 +256,7 @@ def test_expected_values_are_the_averages_of_many_rounds(rules: Rules) -> None:
     ]
     taken = np.array([one.seconds for one in rounds])
 
-    expected = expected_round(clock, {"train": Exchange(20_000, 40_000)}, clients=clients, cohort=clients * rate)
+    expected = expected_round(clock, {"train": Traffic(20_000, 40_000)}, clients=clients, cohort=clients * rate)
 
     assert expected.seconds == pytest.approx(taken.mean(), abs=5 * taken.std() / 600**0.5 + 1e-9)
 
@@ -275,7 +276,7 @@ def test_the_expected_slowest_is_the_sum_over_all_cohorts() -> None:
 
 def test_a_large_population_is_represented_by_some_of_it() -> None:
     clock = clock_of()
-    phases = {"train": Exchange(20_000, 40_000)}
+    phases = {"train": Traffic(20_000, 40_000)}
     some = expected_round(clock, phases, clients=20_000, cohort=100)
     many = expected_round(clock, phases, clients=10**9, cohort=100)
 
@@ -285,7 +286,7 @@ def test_a_large_population_is_represented_by_some_of_it() -> None:
 
 def test_expected_joules_are_those_of_the_average_client() -> None:
     clock = clock_of(drawn=False)
-    found = expected_round(clock, {"train": Exchange(20_000, 40_000)}, clients=50, cohort=5)
+    found = expected_round(clock, {"train": Traffic(20_000, 40_000)}, clients=50, cohort=5)
 
     assert found.joules.total == joules(profile("phone-lte"), Work(20_000, 40_000, 3.6)).total
     assert found.lost == 0

@@ -11,19 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sottovoce.assembly.parts import Parts, gather
+from sottovoce.checks import engine_checks
+from sottovoce.checks.twin import Hosted, Played, few, play, same
+from sottovoce.config.engine import EngineTable
 from sottovoce.core.errors import InputError, RunError
-from sottovoce.experiment import engines
-from sottovoce.experiment.engine_table import EngineTable
-from sottovoce.experiment.folder import read_operator, read_rounds
-from sottovoce.experiment.parts import Parts, gather
-from sottovoce.experiment.plan import plan
-from sottovoce.experiment.run import run
-from sottovoce.federation.inline import InlineEngine
-from sottovoce.federation.local import LocalEngine
-from sottovoce.federation.worker import Worker
-from sottovoce.federation.workers import Workers
-from sottovoce.testing import engine_checks
-from sottovoce.testing.twin import Hosted, Played, few, play, same
+from sottovoce.federation.engines import local
+from sottovoce.federation.engines.inline import InlineEngine
+from sottovoce.federation.engines.kinds import LocalKind
+from sottovoce.federation.engines.local import LocalEngine
+from sottovoce.federation.engines.worker import Worker
+from sottovoce.federation.engines.workers import Workers
+from sottovoce.planning.plan import plan
+from sottovoce.runs.folder import read_operator, read_rounds
+from sottovoce.runs.loop import run
 
 REAL = {"secure": "real"}
 SESSION = {"secure": "real", "key_life": "session"}
@@ -52,11 +53,11 @@ def test_a_run_in_this_process_has_the_bits_of_workers(scheme: str, aggregation:
 
 
 def test_one_worker_is_this_process_and_a_long_run_has_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "cores", lambda: 2)
+    monkeypatch.setattr(local, "cores", lambda: 2)
     parts = gather(few())
 
     def kind(workers: int, seconds: float) -> type[Workers]:
-        with engines.start_workers(EngineTable(workers=workers), parts.blueprint(), parts.arrays(), seconds) as started:
+        with LocalKind.start(EngineTable(workers=workers), parts.blueprint(), parts.arrays(), seconds) as started:
             return type(started)
 
     assert kind(1, 1e6) is kind(0, 0.1) is InlineEngine
@@ -200,7 +201,9 @@ def _workers() -> list[int]:
     """Return the worker processes that this process started."""
     me = os.getpid()
     children = [int(pid) for pid in Path(f"/proc/{me}/task/{me}/children").read_text().split()]
-    return [pid for pid in children if b"sottovoce.federation.process" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [
+        pid for pid in children if b"sottovoce.federation.engines.process" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
 
 
 def _charged(path: Path) -> list[int]:

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
+from sottovoce.assembly.parts import gather
+from sottovoce.assembly.protection import protect
+from sottovoce.assembly.stages import TRAINING, stages
+from sottovoce.checks.twin import Hand, Played, TwinAccount, few, play, same
+from sottovoce.config.experiment import Experiment
 from sottovoce.core.errors import RunError
-from sottovoce.experiment.config import Experiment
-from sottovoce.experiment.parts import gather
-from sottovoce.experiment.protection import protect
-from sottovoce.experiment.ready import make_ready
 from sottovoce.federation.engine import Reply, Request, drive
-from sottovoce.federation.mqtt.envelope import SERVER, Envelope, Kind, open_message, topic_from
-from sottovoce.federation.mqtt.greeting import Facts
+from sottovoce.federation.engines.mqtt.envelope import SERVER, Envelope, Kind, open_message, topic_from
+from sottovoce.federation.engines.mqtt.greeting import Facts
 from sottovoce.federation.round import server_round
-from sottovoce.testing.twin import Book, Hand, Played, few, play, same
 from tests.deployment.wired import RUN, Wired, member_of, parts_of, roster_of, server_key, signing_key, until, wired
 
 SECURE = {"aggregation": {"secure": "real"}}
@@ -36,9 +36,9 @@ def small(scheme: str = "fl-std", **tables: dict[str, Any]) -> Experiment:
 def played(held: Wired, experiment: Experiment, rounds: int = 2, before: Any = None) -> Played:
     """Play rounds over the engine; `before` sees every request first."""
     parts = parts_of(experiment)
-    ready = make_ready(protect(parts), Hand(gather(experiment)))
+    ready = stages(protect(parts))[TRAINING].server_side(Hand(gather(experiment)))
     ready.enrol(held.engine)
-    book = Book()
+    book = TwinAccount()
     server = ready.server.with_account(book)
     state = server.init(parts.start)
     models, totals = [state["params"]], []
@@ -114,7 +114,7 @@ def test_a_node_that_comes_back_plays_the_next_round() -> None:
 def asking(held: Wired, experiment: Experiment) -> Iterator[Request]:
     """Give the first request of round 1, with nothing done to its answers."""
     parts = parts_of(experiment)
-    ready = make_ready(protect(parts), Hand(gather(experiment)))
+    ready = stages(protect(parts))[TRAINING].server_side(Hand(gather(experiment)))
     ready.enrol(held.engine)
     yield next(server_round(ready.server, ready.server.init(parts.start), 1))
 

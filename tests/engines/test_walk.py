@@ -13,17 +13,18 @@ from typing import Any
 import pytest
 
 import sottovoce
-from sottovoce.experiment import run as running
-from sottovoce.experiment.parts import Parts
-from sottovoce.testing.twin import Hosted, few
+from sottovoce.assembly import engines
+from sottovoce.assembly.parts import Parts
+from sottovoce.checks.twin import Hosted, few
+from sottovoce.runs import loop as running
 
 SRC = Path(sottovoce.__file__).parent
 DOCS = Path(__file__).parents[2] / "docs" / "architecture.md"
-ROOMS = ("experiment", "federation", "models", "schemes", "core")
+ROOMS = ("config", "assembly", "runs", "federation", "models", "schemes", "core")
 STATIONS = {  # where the model goes down, and where an update is made, changed or used: file, function
     ("schemes/base.py", "downlink"),
     ("schemes/base.py", "receive"),
-    ("federation/aggregate.py", "collect"),
+    ("federation/aggregation/direct.py", "collect"),
     ("models/fast.py", "updates"),
     ("schemes/standard.py", "encode"),
     ("federation/coding.py", "words"),
@@ -85,7 +86,7 @@ def traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tracer:
         finally:
             sys.setprofile(None)
 
-    monkeypatch.setattr(running, "start_engine", in_process)
+    monkeypatch.setattr(engines, "start_engine", in_process)
     monkeypatch.setattr(running, "drive", watched)
     running.run(few(experiment={"rounds": 2}), tmp_path / "run")
     return tracers[1]  # what the first round compiles and caches is no part of the walk
@@ -99,7 +100,7 @@ def test_a_plain_round_is_walked_in_twelve_files_and_the_page_names_them(
     told = re.findall(r"^\d+\. `([a-z_/]+\.py)`", page, re.MULTILINE)
 
     assert tracer.stations == STATIONS
-    assert tracer.walk[0] == "experiment/run.py"
+    assert tracer.walk[0] == "runs/loop.py"
     assert len(tracer.walk) <= 12
     assert sorted(told) == sorted(tracer.walk)
     written = re.search(r"(\d+) files are entered in all", page)
@@ -109,7 +110,7 @@ def test_a_plain_round_is_walked_in_twelve_files_and_the_page_names_them(
 
 def test_every_file_that_the_page_names_exists() -> None:
     page = DOCS.read_text(encoding="utf-8")
-    rooms = "|".join((*ROOMS, "privacy", "secagg", "data", "devices"))
+    rooms = "|".join(path.name for path in SRC.iterdir() if path.is_dir())
     named = set(re.findall(rf"`((?:{rooms})/[a-z_/]+\.py)`", page))
 
     assert len(named) > 20

@@ -15,8 +15,15 @@ TOLD = {
     "own_data": ["epsilon", "a new patient: "],
     "own_model": ["accuracy", "fl-std, 1 rounds"],
     "own_scheme": ["blocks, 1 rounds", "infinite", "against the server"],
+    "regression": ["against the server", "within 50 for", "the model: model.npz"],
 }
-LEFT = {"compare": [], "own_data": ["patients.csv", "schema.toml"], "own_model": ["resnet.pt"], "own_scheme": []}
+LEFT = {
+    "compare": [],
+    "own_data": ["patients.csv", "schema.toml"],
+    "own_model": ["resnet.pt"],
+    "own_scheme": [],
+    "regression": ["model.npz"],
+}
 
 
 def test_these_are_the_examples() -> None:

@@ -38,19 +38,19 @@ def memory() -> int:
 
 def play(case: Case) -> list[str]:
     from sottovoce.federation.client import ClientState
-    from sottovoce.federation.worker import Worker
+    from sottovoce.federation.engines.worker import Worker
 
     told = case.told
     if told is None:
-        from sottovoce.experiment.config import parse
-        from sottovoce.experiment.parts import gather
-        from sottovoce.experiment.protection import protect
-        from sottovoce.experiment.ready import make_unmeasured
-        from sottovoce.privacy.plan.apart import solving_apart
+        from sottovoce.assembly.parts import gather
+        from sottovoce.assembly.protection import protect
+        from sottovoce.assembly.stages import TRAINING, stages
+        from sottovoce.config.experiment import parse
+        from sottovoce.privacy.plan.process import solving_apart
 
         parts = gather(parse(case.tables))
         with solving_apart():
-            enrolment = make_unmeasured(protect(parts)).enrolment
+            enrolment = stages(protect(parts))[TRAINING].server_side().enrolment
         told = parts.blueprint(), parts.arrays(["train"]), enrolment
     worker = Worker(*told[:2])
     worker.enrol(told[2])
@@ -63,7 +63,7 @@ def play(case: Case) -> list[str]:
 
 if __name__ == "__main__":
     sys.modules["torch"] = sys.modules["numba"] = None  # type: ignore[assignment]
-    from sottovoce.core.memory import give_back_large_pieces
+    from sottovoce.deployment.node.join import give_back_large_pieces
     from tests.federation.lean_client import Case  # the one that was pickled
 
     give_back_large_pieces()

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.core.streams import Seeds
-from sottovoce.federation.adaptive import DEFAULTS, Adaptive
-from sottovoce.federation.aggregate import Direct
+from sottovoce.federation.aggregation.direct import Direct
 from sottovoce.federation.coding import Clear
 from sottovoce.federation.cohort import Cohort
-from sottovoce.federation.optimise import ServerStep
+from sottovoce.federation.optimise import DEFAULTS, AdaptiveOptimiser, ServerStep
 from sottovoce.federation.round import Server, server_round
 from sottovoce.schemes import make
 from sottovoce.schemes.base import State
@@ -73,7 +72,7 @@ def test_each_rule_follows_the_papers_algorithm(
     rule: Any, rounds: int, lr: float, beta1: float, beta2: float, tau: float
 ) -> None:
     steps = deltas(rounds)
-    optimiser = Adaptive(rule, beta1, beta2, tau)
+    optimiser = AdaptiveOptimiser(rule, beta1, beta2, tau)
     state: State = {}
     params = np.zeros(5)
     for delta in steps:
@@ -102,7 +101,7 @@ def test_adagrad_is_the_adagrad_of_torch_that_starts_at_tau_squared() -> None:
     steps = deltas(15)
     weights = torch.zeros(5, requires_grad=True)
     twin = torch.optim.Adagrad([weights], lr=0.1, initial_accumulator_value=1e-6, eps=1e-3)
-    optimiser, state, params = Adaptive("adagrad"), State(), np.zeros(5, np.float32)
+    optimiser, state, params = AdaptiveOptimiser("adagrad"), State(), np.zeros(5, np.float32)
     for delta in steps:
         weights.grad = torch.from_numpy(-delta)
         twin.step()
@@ -147,7 +146,7 @@ def test_sgd_leaves_the_model_where_the_scheme_put_it() -> None:
 )
 def test_values_out_of_range_are_refused(keys: dict[str, float], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        Adaptive("adam", **keys)
+        AdaptiveOptimiser("adam", **keys)
 
 
 @each_rule

@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sottovoce.experiment.parts import Parts, gather
-from sottovoce.experiment.protection import protect
-from sottovoce.experiment.ready import make_ready
-from sottovoce.federation.behaviour import Behaviour, Scene
+from sottovoce.assembly.parts import Parts, gather
+from sottovoce.assembly.protection import protect
+from sottovoce.assembly.stages import TRAINING, stages
+from sottovoce.checks.twin import Hand, Hosted, TwinAccount, few
 from sottovoce.federation.client import ClientState
 from sottovoce.federation.coding import Coding, Terms
 from sottovoce.federation.engine import Engine, Enrolment, Reply, Request, drive
-from sottovoce.federation.local import LocalEngine
-from sottovoce.federation.malicious import Choice, Malicious
+from sottovoce.federation.engines.local import LocalEngine
+from sottovoce.federation.engines.worker import Worker
 from sottovoce.federation.round import server_round
-from sottovoce.federation.worker import Worker
-from sottovoce.testing.twin import Book, Hand, Hosted, few
+from sottovoce.federation.wrappers.behaviour import Behaviour, Scene
+from sottovoce.federation.wrappers.malicious import Choice, Malicious
 
 SECURE: dict[str, dict[str, Any]] = {
     "plain": {"secure": "none"},
@@ -36,12 +36,12 @@ SECURE: dict[str, dict[str, Any]] = {
 def test_a_client_restored_in_the_middle_of_a_round_sends_the_same_bytes(kind: str) -> None:
     parts = gather(few(aggregation=SECURE[kind]))
     hand = Hand(parts)
-    ready = make_ready(protect(parts), hand)
+    ready = stages(protect(parts))[TRAINING].server_side(hand)
     ready.enrol(hand)
     state = ready.server.init(parts.start)
     restored = 0
     for round_ in (1, 2):
-        conversation = server_round(ready.server.with_account(Book()), state, round_)
+        conversation = server_round(ready.server.with_account(TwinAccount()), state, round_)
         request = next(conversation)
         while True:
             one, first, second = hand.worker(3).host.client(3), hand.state(3), hand.state(3)
@@ -88,10 +88,10 @@ def local(parts: Parts, behaviour: Behaviour) -> Iterator[Engine]:
 
 
 def sum_of(engine: Engine, parts: Parts) -> Any:
-    ready = make_ready(protect(parts), Hand(parts))
+    ready = stages(protect(parts))[TRAINING].server_side(Hand(parts))
     attacked = Malicious(engine, Choice(Fraction(1, 4), "cohort", 9), parts.seeds.world)  # three of nine
     ready.enrol(attacked)
-    server = ready.server.with_account(Book())
+    server = ready.server.with_account(TwinAccount())
     return drive(attacked, server_round(server, server.init(parts.start), 1)).total.values
 
 
@@ -115,7 +115,7 @@ def test_malicious_clients_can_lie_about_update_message_and_words_on_every_engin
 
 def test_who_is_malicious_but_behaves_sends_the_bytes_of_an_honest_client() -> None:
     parts = gather(few(aggregation={"secure": "none", "weighting": "equal"}))
-    ready = make_ready(protect(parts), Hand(parts))
+    ready = stages(protect(parts))[TRAINING].server_side(Hand(parts))
     hand = Hand(parts)
     ready.enrol(hand)
     honest = drive(hand, server_round(ready.server, ready.server.init(parts.start), 1)).total.values
@@ -154,7 +154,7 @@ def test_a_channel_is_an_engine_around_an_engine_and_sees_every_byte() -> None:
     parts = gather(few(aggregation=SECURE["round"]))
     hand = Hand(parts)
     meter = Meter(hand, [])
-    ready = make_ready(protect(parts), hand)
+    ready = stages(protect(parts))[TRAINING].server_side(hand)
     ready.enrol(meter)
 
     total = drive(meter, server_round(ready.server, ready.server.init(parts.start), 1)).total
@@ -169,7 +169,7 @@ def test_a_channel_is_an_engine_around_an_engine_and_sees_every_byte() -> None:
 def test_a_host_holds_on_to_no_model_of_an_earlier_round() -> None:
     parts = gather(few())
     worker = Worker(parts.blueprint(), parts.arrays())
-    ready = make_ready(protect(parts), Hand(parts))
+    ready = stages(protect(parts))[TRAINING].server_side(Hand(parts))
     worker.enrol(ready.enrolment)
     down = ready.scheme.downlink(ready.server.init(parts.start), 0)
     worker.hear(1, "train", [0, 1, 2], down)
@@ -183,7 +183,7 @@ def test_a_host_holds_on_to_no_model_of_an_earlier_round() -> None:
 def test_an_opening_that_is_refused_is_each_clients_failure_and_stops_nobody_else() -> None:
     parts = gather(few())
     worker = Worker(parts.blueprint(), parts.arrays())
-    worker.enrol(make_ready(protect(parts), Hand(parts)).enrolment)
+    worker.enrol(stages(protect(parts))[TRAINING].server_side(Hand(parts)).enrolment)
 
     worker.hear(1, "train", [0, 1], b"no model")
     answers = dict(worker.host.step(1, "train", {0: b"", 1: b""}))

@@ -10,11 +10,10 @@ import pytest
 
 from sottovoce.core.streams import Seeds
 from sottovoce.federation.coding import Clear, FloatGrid, Private, SignGrid, Terms
-from sottovoce.federation.conspiracy import Conspiracy
+from sottovoce.federation.wrappers.conspiracy import Conspiracy
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.schemes.packed_signs import expand
-from sottovoce.threats.backdoors import InBackdoor
-from sottovoce.threats.modulus import EnergyAware, QuarterModulus
+from sottovoce.threats.attacks import EnergyAware, InBackdoor, QuarterModulus
 
 LENGTH = 400
 TERMS = Terms(60, 0.0)

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sottovoce.assembly.parts import gather
+from sottovoce.assembly.protection import protect
+from sottovoce.assembly.stages import TRAINING, stages
+from sottovoce.checks.twin import Hand, few
 from sottovoce.core.errors import InputError
 from sottovoce.core.streams import Secrets, Seeds
-from sottovoce.experiment.parts import gather
-from sottovoce.experiment.protection import protect
-from sottovoce.experiment.ready import make_ready
+from sottovoce.federation.aggregation.secure import Secure, SimulatedKeys, announce, downlink_hash
 from sottovoce.federation.client import Client, ClientState, Credentials
 from sottovoce.federation.coding import Private, Terms
-from sottovoce.federation.secure import Registry, Secure, announce, downlink_hash
 from sottovoce.privacy import PrivacyPlan, Randomness
 from sottovoce.secagg import KeyedEntropy, RoundServer, verifying_key
-from sottovoce.testing.twin import Hand, few
 
 KEYS = {client: verifying_key(bytes([client + 1] * 32)) for client in range(20)}
 
@@ -27,9 +27,10 @@ KEYS = {client: verifying_key(bytes([client + 1] * 32)) for client in range(20)}
 @pytest.fixture(scope="module")
 def stage() -> tuple[Client, Secure, bytes]:
     """Return a client with credentials, the server's side with registered keys, and a downlink."""
-    parts = replace(gather(few(aggregation={"secure": "real"})), keys=KEYS)
+    parts = gather(few(aggregation={"secure": "real"}))
+    parts = replace(parts, parties=replace(parts.parties, keys=KEYS))
     hand = Hand(parts)
-    ready = make_ready(protect(parts), hand)
+    ready = stages(protect(parts))[TRAINING].server_side(hand)
     ready.enrol(hand)
     secure = ready.server.aggregator
     assert isinstance(secure, Secure)
@@ -78,7 +79,7 @@ def test_session_ids_come_from_the_servers_own_streams(stage: tuple[Client, Secu
 
     assert ids[0] != ids[1]
     assert (
-        replace(secure, keys=Registry(Seeds(9), 20)).session(1, cohort).session_id
+        replace(secure, keys=SimulatedKeys(Seeds(9), 20)).session(1, cohort).session_id
         == secure.session(1, cohort).session_id
     )
 

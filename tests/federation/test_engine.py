@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import sottovoce.federation.local as local
+import sottovoce.federation.engines.local as local
 from sottovoce.core import wire
 from sottovoce.core.streams import Seeds
 from sottovoce.devices import Dropout
-from sottovoce.federation.aggregate import Direct
+from sottovoce.federation.aggregation.direct import Direct
 from sottovoce.federation.coding import Clear
 from sottovoce.federation.cohort import Cohort
 from sottovoce.federation.engine import Engine, Enrolment, Reply, Request, drive
-from sottovoce.federation.leaving import Leaving
 from sottovoce.federation.round import Server, server_round
+from sottovoce.federation.wrappers.leaving import Leaving
 from sottovoce.schemes import make
 
 DIM, CLIENTS = 8, 6

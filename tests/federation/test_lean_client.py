@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
+from sottovoce.assembly.parts import gather
+from sottovoce.assembly.protection import protect
+from sottovoce.assembly.stages import TRAINING, stages
+from sottovoce.checks.twin import Hand, TwinAccount
+from sottovoce.config.experiment import parse
 from sottovoce.core import native
-from sottovoce.experiment.config import parse
-from sottovoce.experiment.parts import gather
-from sottovoce.experiment.protection import protect
-from sottovoce.experiment.ready import make_ready
 from sottovoce.federation.engine import drive
 from sottovoce.federation.round import server_round
 from sottovoce.models import choose
 from sottovoce.models.fast import unavailable
-from sottovoce.testing.twin import Book, Hand
 from tests.federation.lean_client import HEAVY, Case, digest
 
 ROOT = Path(__file__).parents[2]
@@ -74,9 +74,9 @@ def _recorded(name: str, tables: dict[str, Any], folder: Path) -> Case:
         base[table] = {**base.get(table, {}), **keys}
     parts = gather(parse(base))
     with Recorder(parts) as engine:
-        ready = make_ready(protect(parts), engine)
+        ready = stages(protect(parts))[TRAINING].server_side(engine)
         ready.enrol(engine)
-        server = ready.server.with_account(Book())
+        server = ready.server.with_account(TwinAccount())
         state = server.init(parts.start)
         for round_ in (1, 2):
             state = drive(engine, server_round(server, state, round_)).state
@@ -89,7 +89,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lean")
     file = folder / "cases"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choose, "has_torch", lambda: False)  # torch rounds otherwise than numpy
+        patch.setattr(choose, "installed", lambda module: False)  # torch rounds otherwise than numpy
         file.write_bytes(pickle.dumps([_recorded(name, tables, folder) for name, tables in CASES.items()]))
     return file
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
 from sottovoce.core.errors import InputError
-from sottovoce.federation.local_evaluation import (
+from sottovoce.federation.stages.local_evaluation import (
     LocalSplit,
     local_accuracies,
     personal_accuracies,
@@ -17,6 +17,7 @@ from sottovoce.federation.local_evaluation import (
     summarise_clients,
 )
 from sottovoce.models import LocalTraining, Shard, make_trainer, network
+from sottovoce.models.task import ClassTask
 
 NET = network("logistic", (64,), 10)
 TUNING = LocalTraining(local_steps=30, batch_size=10, client_lr=0.02)
@@ -91,7 +92,7 @@ def test_each_client_is_judged_on_its_own_records(kind: str) -> None:
     trainer, params = make_trainer(NET, TUNING, kind), NET.initialise(default_rng(1))  # type: ignore[arg-type]
     held_out = [client.held_out for client in clients()] + [Shard(np.zeros((0, 64), np.float32), np.zeros(0, np.int64))]
 
-    accuracies = local_accuracies(trainer, params, held_out, binary=False)
+    accuracies = local_accuracies(trainer, params, held_out, task=ClassTask(10))
 
     for accuracy, shard in zip(accuracies[:-1], held_out, strict=False):
         right = sum(
@@ -109,13 +110,13 @@ def test_clients_with_few_classes_gain_by_training_further(kind: str) -> None:
     params = NET.initialise(default_rng(1)) + update
 
     rngs = [default_rng(client) for client in range(len(owned))]
-    before, after = personal_accuracies(trainer, params, owned, rngs, binary=False)
+    before, after = personal_accuracies(trainer, params, owned, rngs, task=ClassTask(10))
 
     assert np.array_equal(
-        before, local_accuracies(trainer, params, [client.held_out for client in owned], binary=False)
+        before, local_accuracies(trainer, params, [client.held_out for client in owned], task=ClassTask(10))
     )
     assert after.mean() > before.mean() + 0.05
-    (alone,) = personal_accuracies(trainer, params, owned[3:4], [default_rng(3)], binary=False).after
+    (alone,) = personal_accuracies(trainer, params, owned[3:4], [default_rng(3)], task=ClassTask(10)).after
     assert alone == after[3], "independent of the other clients in the call"
 
 
@@ -124,7 +125,7 @@ def test_nothing_that_may_not_move_moves_and_the_shared_model_stays_as_it_was() 
     owned, copy = clients(), params.copy()
 
     before, after = personal_accuracies(
-        trainer, params, owned, [default_rng(0)] * 8, binary=False, trainable=np.zeros(NET.dim, np.bool_)
+        trainer, params, owned, [default_rng(0)] * 8, task=ClassTask(10), trainable=np.zeros(NET.dim, np.bool_)
     )
 
     assert np.array_equal(before, after)
@@ -135,7 +136,7 @@ def test_a_personal_model_that_diverged_is_wrong_everywhere() -> None:
     trainer = make_trainer(NET, LocalTraining(local_steps=9, client_lr=1e38))
 
     result = personal_accuracies(
-        trainer, NET.initialise(default_rng(1)), clients()[:2], [default_rng(0), default_rng(1)], binary=False
+        trainer, NET.initialise(default_rng(1)), clients()[:2], [default_rng(0), default_rng(1)], task=ClassTask(10)
     )
 
     assert result.after.tolist() == [0, 0]
@@ -146,6 +147,6 @@ def test_a_binary_model_is_judged_by_the_sign_of_its_score() -> None:
     trainer, params = make_trainer(binary, TUNING), binary.initialise(default_rng(1))
     shard = Shard(default_rng(2).standard_normal((20, 6), dtype=np.float32), default_rng(3).integers(0, 2, 20))
 
-    (accuracy,) = local_accuracies(trainer, params, [shard], binary=True)
+    (accuracy,) = local_accuracies(trainer, params, [shard], task=ClassTask(2, single=True))
 
     assert accuracy == np.mean((trainer.scores(params, shard.x) > 0) == shard.y)

@@ -9,20 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sottovoce.assembly.parts import gather
+from sottovoce.assembly.protection import protect
+from sottovoce.assembly.stages import TRAINING, stages
+from sottovoce.checks.twin import Hand, Hosted, TwinAccount, few
 from sottovoce.core import wire
 from sottovoce.core.errors import RunError, SecAggError
 from sottovoce.core.streams import Seeds
-from sottovoce.experiment.parts import gather
-from sottovoce.experiment.protection import protect
-from sottovoce.experiment.ready import make_ready
+from sottovoce.federation.aggregation.secure import Secure, announce, downlink_hash, signing_key
+from sottovoce.federation.aggregation.standing import Standing
 from sottovoce.federation.client import setup_message
 from sottovoce.federation.coding import Terms
 from sottovoce.federation.engine import Enrolment, Reply, Request
+from sottovoce.federation.engines.worker import Worker
 from sottovoce.federation.round import server_round
-from sottovoce.federation.secure import Secure, Standing, announce, downlink_hash, signing_key
-from sottovoce.federation.worker import Worker
 from sottovoce.secagg import messages
-from sottovoce.testing.twin import Book, Hand, Hosted, few
 
 REAL: dict[str, dict[str, Any]] = {
     "round": {"secure": "real"},
@@ -42,7 +43,7 @@ def begun(hand_of: Callable[[Any], Hand] = Hand, **tables: Any) -> tuple[Hand, A
     """Return the hand, what is ready to play, and the first state."""
     parts = gather(few(**tables))
     hand = hand_of(parts)
-    ready = make_ready(protect(parts), hand)
+    ready = stages(protect(parts))[TRAINING].server_side(hand)
     ready.enrol(hand)
     return hand, ready, ready.server.init(parts.start)
 
@@ -111,9 +112,9 @@ def test_terms_that_are_not_the_configurations_are_refused_before_a_key_is_made(
 
 def test_a_round_is_masked_once_however_often_it_is_announced(kind: type[Hand]) -> None:
     hand, ready, state = begun(kind, aggregation=REAL["round"])
-    hand.run(server_round(ready.server.with_account(Book()), state, 1))
+    hand.run(server_round(ready.server.with_account(TwinAccount()), state, 1))
 
-    again = hand.run(server_round(ready.server.with_account(Book()), state, 2))
+    again = hand.run(server_round(ready.server.with_account(TwinAccount()), state, 2))
     for old in (1, 2):
         request = next(server_round(ready.server, state, old))
         reply = hand.send(request._replace(take=nothing))
@@ -155,7 +156,7 @@ def flip(down: bytes) -> bytes:
 def test_a_client_that_was_sent_another_model_is_not_in_the_sum(life: str) -> None:
     for other, senders in ((lambda down: down, 9), (flip, 8)):
         hand, ready, state = begun(lambda parts: TwoFaced(parts, other=other), aggregation=REAL[life])  # noqa: B023
-        result = hand.run(server_round(ready.server.with_account(Book()), state, 1))
+        result = hand.run(server_round(ready.server.with_account(TwinAccount()), state, 1))
         assert result.total.senders == senders
         assert list(result.total.failures) == ([] if senders == 9 else [4])
 
@@ -165,7 +166,7 @@ def test_a_model_that_comes_after_the_keys_is_not_trained_from(kind: type[Hand])
     totals = []
     for lie in (False, True):
         hand, ready, state = begun(kind, aggregation=REAL["round"])
-        conversation = server_round(ready.server.with_account(Book()), state, 1)
+        conversation = server_round(ready.server.with_account(TwinAccount()), state, 1)
         request = next(conversation)
         down = next(iter(request.payloads.values()))[-wire.frame_size(650) :]
         while True:
@@ -197,7 +198,7 @@ def test_a_client_that_was_sent_another_set_up_refuses_the_session() -> None:
     """Another seed is another w_0: a model of one's own, although every downlink is the same."""
     parts = gather(few("fl-top", aggregation=REAL["round"]))
     hand = TwoFaced(parts)
-    ready = make_ready(protect(parts), hand)
+    ready = stages(protect(parts))[TRAINING].server_side(hand)
     ready.enrol(hand)
     other = setup_message(ready.scheme, Seeds(2).public)
     hand._victim.enrol(Enrolment(parts.scheme, other, ready.coding, policy=ready.policy))
@@ -222,7 +223,7 @@ def test_a_bad_sealed_share_is_between_two_clients_and_costs_nobody_the_sum() ->
         return messages.seal_reply(session, "share", 4, bytes(body), key)  # type: ignore[arg-type]
 
     hand.alter = alter
-    result = hand.run(server_round(ready.server.with_account(Book()), state, 1))
+    result = hand.run(server_round(ready.server.with_account(TwinAccount()), state, 1))
 
     assert result.total.failures == {
         0: "is at odds with client 4 over a sealed share: one of the two is at fault",
@@ -283,7 +284,7 @@ def test_a_client_takes_part_no_more_often_than_its_plan_allows(kind: type[Hand]
     for client in range(9):
         hand.change(client, participations=4 if client == 5 else 0)
 
-    result = hand.run(server_round(ready.server.with_account(Book()), state, 1))
+    result = hand.run(server_round(ready.server.with_account(TwinAccount()), state, 1))
 
     assert result.total.failures[5].startswith("the client has taken part 4 times and may not again")
     assert len(result.total.failures) == 1
@@ -292,7 +293,7 @@ def test_a_client_takes_part_no_more_often_than_its_plan_allows(kind: type[Hand]
 def test_a_round_after_the_last_of_the_run_is_refused_and_marks_nothing(kind: type[Hand]) -> None:
     """Rounds only rise, so one vector masked in round 2^40 would be the client's last."""
     hand, ready, state = begun(kind, aggregation=REAL["round"], experiment={"rounds": 4})
-    server = ready.server.with_account(Book())
+    server = ready.server.with_account(TwinAccount())
 
     with pytest.raises(RunError, match=f"round {1 << 40} is refused: the run ends with round 4"):
         hand.run(server_round(server, state, 1 << 40))

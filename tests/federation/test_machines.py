@@ -6,7 +6,7 @@ import platform
 
 import numpy as np
 
-from sottovoce.federation.machines import differences, reader_of_versions
+from sottovoce.federation.engines.machines import differences, reader_of_versions
 
 
 def test_versions_that_differ_are_named() -> None:

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from sottovoce.core.streams import Streams
-from sottovoce.federation.malicious import Choice
+from sottovoce.federation.wrappers.malicious import Choice
 
 WORLD = Streams(11)
 

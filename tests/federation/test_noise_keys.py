@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from sottovoce.core.streams import Seeds
+from sottovoce.federation.aggregation.secure import SimulatedKeys
 from sottovoce.federation.coding import Private, Terms
-from sottovoce.federation.secure import Registry
 from sottovoce.privacy import PrivacyPlan
 
 FALSE_ALARM = 1e-6
@@ -55,6 +55,6 @@ def test_no_two_shares_of_noise_are_alike_nor_is_what_the_server_makes_up() -> N
 
 def test_every_client_has_a_registered_key_of_its_own() -> None:
     """With one key for all, each could sign for the others, and the server's helper for everyone."""
-    registry = Registry(Seeds(1), 50)
+    registry = SimulatedKeys(Seeds(1), 50)
 
     assert len({registry[client] for client in registry}) == 50

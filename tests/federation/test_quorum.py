@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from sottovoce.federation.quorum import Fewest
+from sottovoce.federation.aggregation.aggregator import Fewest
 
 
 @pytest.mark.parametrize("share", [Fraction(1, 2), Fraction(2, 3), Fraction(1)])

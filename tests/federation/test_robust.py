@@ -13,24 +13,25 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from sottovoce.assembly.parts import Parts
+from sottovoce.checks import aggregator_checks
+from sottovoce.checks.twin import few, play, same
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.core.streams import Seeds
-from sottovoce.experiment.parts import Parts
-from sottovoce.experiment.plan import plan
-from sottovoce.experiment.run import run
-from sottovoce.federation.aggregate import Direct, Total
+from sottovoce.federation.aggregation.aggregator import Total
+from sottovoce.federation.aggregation.direct import Direct
+from sottovoce.federation.aggregation.robust import Robust
 from sottovoce.federation.coding import Clear, Terms
 from sottovoce.federation.cohort import Cohort
 from sottovoce.federation.engine import Reply, Request
-from sottovoce.federation.local import LocalEngine
-from sottovoce.federation.robust import Robust
+from sottovoce.federation.engines.local import LocalEngine
 from sottovoce.federation.round import Server, server_round
+from sottovoce.planning.plan import plan
+from sottovoce.runs.loop import run
 from sottovoce.schemes import make as make_scheme
-from sottovoce.testing import aggregator_checks
-from sottovoce.testing.twin import few, play, same
 from sottovoce.threats.defences import known, make
-from tests.experiment.small import small
 from tests.federation.driven import GoneError, drive, sending
+from tests.runs.small import small
 
 DIM = 40
 CODING = Clear("floats", DIM, 50)

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from sottovoce.checks.twin import TwinAccount
 from sottovoce.core.errors import PrivacyError, RunError
 from sottovoce.core.streams import Seeds
-from sottovoce.federation.aggregate import Direct, Total
+from sottovoce.federation.aggregation.aggregator import Total
+from sottovoce.federation.aggregation.direct import Direct
 from sottovoce.federation.coding import Clear, Coding, Opened, Private, Terms
 from sottovoce.federation.cohort import Cohort
 from sottovoce.federation.engine import Request
@@ -19,7 +21,6 @@ from sottovoce.federation.optimise import ServerStep
 from sottovoce.federation.round import RoundResult, Server, _check_alive, draws_commitment, server_round
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.schemes import make
-from sottovoce.testing.twin import Book
 from tests.federation.driven import GoneError, constant, drive, sending
 
 DIM = 8
@@ -61,7 +62,7 @@ def private(rate: str = "1/2", **keys: Any) -> tuple[Server, Private]:
         Seeds(1).server,
         ServerStep(),
         plan,
-        Book(),
+        TwinAccount(),
     )
     return server, coding
 
@@ -173,7 +174,7 @@ def test_a_private_round_tells_its_terms_and_draws_as_it_is_charged() -> None:
 
 
 def test_a_private_empty_cohort_releases_noise_like_any_other_and_is_charged() -> None:
-    book = Book()
+    book = TwinAccount()
     server, coding = private("1/20")
     server = server.with_account(book)
     round_ = empty_round(server)
@@ -188,7 +189,7 @@ def test_a_private_empty_cohort_releases_noise_like_any_other_and_is_charged() -
 
 
 def test_an_aborted_private_round_changes_nothing_but_the_draws_and_is_not_charged() -> None:
-    book = Book()
+    book = TwinAccount()
     server, coding = private(threshold=1.0)
     server = server.with_account(book)
     state = server.init(start())
@@ -253,7 +254,9 @@ class Spy:
 def spied(charge: Callable[[int], None], spy: Spy) -> Server:
     server, _ = private()
     aggregator = Direct(spy, spy.coding.plan.shares.survivors)
-    return Server(server.scheme, server.cohort, aggregator, server.streams, server.step, spy.coding.plan, Book(charge))
+    return Server(
+        server.scheme, server.cohort, aggregator, server.streams, server.step, spy.coding.plan, TwinAccount(charge)
+    )
 
 
 def test_a_round_is_charged_before_its_sum_is_opened() -> None:
@@ -304,7 +307,7 @@ def test_a_plan_without_a_ledger_does_not_play() -> None:
 
 def test_draws_are_recorded_before_anybody_is_asked_and_tell_nobody() -> None:
     server, coding = private()
-    book = Book()
+    book = TwinAccount()
     server = server.with_account(book)
     recorded: list[dict[int, str]] = []
 

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sottovoce.assembly.parts import gather
+from sottovoce.assembly.protection import protect
+from sottovoce.assembly.stages import TRAINING, stages
+from sottovoce.checks import aggregator_checks
+from sottovoce.checks.twin import Hand, Played, few, play, same
 from sottovoce.core.errors import InputError, SecAggError
 from sottovoce.core.streams import Seeds
-from sottovoce.experiment.parts import gather
-from sottovoce.experiment.protection import protect
-from sottovoce.experiment.ready import make_ready
+from sottovoce.federation.aggregation.secure import Secure, SimulatedKeys, announce, read_announcement
 from sottovoce.federation.coding import Terms
 from sottovoce.federation.engine import Reply
 from sottovoce.federation.round import server_round
-from sottovoce.federation.secure import Registry, Secure, announce, read_announcement
 from sottovoce.secagg import PHASES
-from sottovoce.testing import aggregator_checks
-from sottovoce.testing.twin import Hand, Played, few, play, same
 
 SCHEMES = ("fl-std", "fl-sign", "fl-cs", "fl-top", "fl-rnd", "fl-freq", "fl-basic")
 REAL: dict[str, dict[str, Any]] = {
@@ -185,7 +185,7 @@ def test_nobody_drawn_opens_the_same_noise_in_a_real_sum_as_in_an_ideal_one() ->
     released, charged = [], []
     for secure in ("ideal", "real"):
         parts = gather(few(aggregation={"secure": secure, "threshold": "2/3"}, privacy=private()))
-        aggregator = make_ready(protect(parts), Hand(parts)).server.aggregator
+        aggregator = stages(protect(parts))[TRAINING].server_side(Hand(parts)).server.aggregator
         conversation = aggregator.collect(1, [], b"", Terms(0, 0.5), lambda: charged.append(1))
         with pytest.raises(StopIteration) as end:
             next(conversation)
@@ -201,7 +201,7 @@ def test_a_cohort_of_one_is_never_opened() -> None:
     for secure in ("ideal", "real"):
         parts = gather(few(aggregation={"secure": secure}))
         hand = Hand(parts)
-        ready = make_ready(protect(parts), hand)
+        ready = stages(protect(parts))[TRAINING].server_side(hand)
         ready.enrol(hand)
         down = ready.scheme.downlink(ready.server.init(parts.start), ready.scheme.round_seed(1))
         total = hand.run(ready.server.aggregator.collect(1, [3], down, Terms(1, 0.0), lambda: None))
@@ -211,18 +211,18 @@ def test_a_cohort_of_one_is_never_opened() -> None:
 
 def test_keys_come_from_the_registry_and_never_from_the_announcement() -> None:
     parts = gather(few(aggregation=REAL["round"]))
-    secure = make_ready(protect(parts), Hand(parts)).server.aggregator
+    secure = stages(protect(parts))[TRAINING].server_side(Hand(parts)).server.aggregator
     assert isinstance(secure, Secure)
     payload, policy = announce(secure.session(1, list(range(9))), b"down"), secure.policy
 
-    session, down = read_announcement(payload, Registry(Seeds(1), 9), policy)
+    session, down = read_announcement(payload, SimulatedKeys(Seeds(1), 9), policy)
 
     assert down == b"down"
-    assert session.keys == {client: Registry(Seeds(1), 9)[client] for client in range(9)}
+    assert session.keys == {client: SimulatedKeys(Seeds(1), 9)[client] for client in range(9)}
     with pytest.raises(SecAggError, match="client 8 has no registered key"):
-        read_announcement(payload, Registry(Seeds(1), 8), policy)
+        read_announcement(payload, SimulatedKeys(Seeds(1), 8), policy)
     with pytest.raises(SecAggError, match="truncated"):
-        read_announcement(payload[:20], Registry(Seeds(1), 9), policy)
+        read_announcement(payload[:20], SimulatedKeys(Seeds(1), 9), policy)
 
 
 @pytest.mark.parametrize("secure", ["ideal", "real"])
@@ -290,7 +290,7 @@ def test_terms_that_cannot_be_kept_are_refused_in_one_sentence(tables: dict[str,
 def test_a_cohort_too_small_for_its_terms_ends_the_round_and_not_the_run() -> None:
     parts = gather(few(aggregation={"secure": "real", "colluders": 4}))
     hand = Hand(parts)
-    ready = make_ready(protect(parts), hand)
+    ready = stages(protect(parts))[TRAINING].server_side(hand)
 
     total = hand.run(ready.server.aggregator.collect(1, [0, 1, 2], b"", Terms(3, 0.0), lambda: None))
 
@@ -301,7 +301,7 @@ def test_a_cohort_too_small_for_its_terms_ends_the_round_and_not_the_run() -> No
 def test_phases_that_were_never_begun_are_failures_of_the_client() -> None:
     parts = gather(few(aggregation=REAL["round"]))
     hand = Hand(parts)
-    ready = make_ready(protect(parts), hand)
+    ready = stages(protect(parts))[TRAINING].server_side(hand)
     ready.enrol(hand)
     request = next(server_round(ready.server, ready.server.init(parts.start), 1))
     for phase in ("share", "mask", "consistency", "unmask", "introduce"):

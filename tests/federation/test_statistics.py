@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from sottovoce.federation.statistics import Statistician, trainer_for
-from sottovoce.federation.vote import Vote
+from sottovoce.federation.stages.statistics import Statistician, trainer_for
+from sottovoce.federation.stages.vote import Vote
 from sottovoce.models import LocalTraining, Shard, make_trainer, network
 from sottovoce.schemes import make
 

@@ -6,7 +6,7 @@ import pytest
 from sottovoce.core.streams import Streams
 from sottovoce.devices import Clock, Population, RoundTime, Rules
 from sottovoce.federation.engine import Reply, Request
-from sottovoce.federation.timed import Timed
+from sottovoce.federation.wrappers.timed import Timed
 
 
 class Recorder:

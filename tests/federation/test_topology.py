@@ -9,14 +9,14 @@ import pytest
 
 from sottovoce.core.errors import RunError
 from sottovoce.core.streams import Seeds
-from sottovoce.federation.aggregate import Aggregator, Direct
+from sottovoce.federation.aggregation.aggregator import Aggregator
+from sottovoce.federation.aggregation.direct import Direct
+from sottovoce.federation.aggregation.servers import Serverless, Servers, peer_sizes
 from sottovoce.federation.coding import Clear, Coding
 from sottovoce.federation.cohort import Cohort
-from sottovoce.federation.costs import costs_of
 from sottovoce.federation.engine import Request
 from sottovoce.federation.growth import CONVERGED, Growth, converged, gone, too_few_left, with_gone
-from sottovoce.federation.round import RoundResult, Server, server_round
-from sottovoce.federation.topology import Serverless, Servers, peer_sizes
+from sottovoce.federation.round import RoundResult, Server, costs_of, server_round
 from sottovoce.schemes import make
 from tests.federation.driven import constant, drive, sending
 

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from sottovoce.checks.twin import TwinAccount
 from sottovoce.core.errors import RunError
 from sottovoce.core.streams import Seeds
-from sottovoce.federation.aggregate import Direct
+from sottovoce.federation.aggregation.direct import Direct
 from sottovoce.federation.coding import Private
 from sottovoce.federation.cohort import Cohort
 from sottovoce.federation.engine import Request
 from sottovoce.federation.round import Server
-from sottovoce.federation.vote import VOTE, Vote, hold_vote
+from sottovoce.federation.stages.vote import VOTE, Vote, hold_vote
 from sottovoce.models import LocalTraining, Shard
 from sottovoce.privacy.plan.vote import vote_plan
 from sottovoce.schemes import importance
-from sottovoce.testing.twin import Book
 from tests.federation.driven import GoneError, drive, sending
 
 DIM, KEPT, CLIENTS = 12, 3, 40
@@ -36,7 +36,7 @@ def voting(charge: Callable[[int], None] = lambda round_: None, noise: float = 0
         Direct(coding, plan.shares.survivors),
         Seeds(1).server,
         plan=plan,
-        account=Book(charge),
+        account=TwinAccount(charge),
     )
     return server, coding
 
@@ -58,19 +58,19 @@ def test_the_coordinates_with_the_most_marks_are_elected_and_the_vote_is_charged
     server, coding = voting(charged.append)
     cohort, _ = server.draw(server.init(START), VOTE)
 
-    election = drive(hold_vote(server, START), sending(coding, ballots(server)))
+    result = drive(hold_vote(server, START), sending(coding, ballots(server)))
 
-    assert np.flatnonzero(election.importance).tolist() == [2, 4, 7]
+    assert np.flatnonzero(result.state["importance"]).tolist() == [2, 4, 7]
     assert charged == [0]
-    assert election.cohort == election.total.senders == len(cohort)
-    assert election.total.bytes_down == 32 * len(cohort), "w_0 follows from the seed; only the terms travel"
+    assert result.cohort == result.total.senders == len(cohort)
+    assert result.total.bytes_down == 32 * len(cohort), "w_0 follows from the seed; only the terms travel"
 
 
 def test_a_vote_repeats_bit_for_bit_under_its_seed() -> None:
     sets = []
     for _ in range(2):
         server, coding = voting(noise=2.0)
-        sets.append(drive(hold_vote(server, START), sending(coding, ballots(server))).importance)
+        sets.append(drive(hold_vote(server, START), sending(coding, ballots(server))).state["importance"])
 
     assert np.array_equal(*sets)
 

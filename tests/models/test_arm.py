@@ -29,7 +29,7 @@ from sottovoce.schemes.compressive import Compressive
 from sottovoce.schemes.packed_signs import Tally, pack_signs, step
 from sottovoce.schemes.reconstruct import reconstruct
 from sottovoce.secagg.masks import add_packed, new_sum
-from sottovoce.secagg.ot import bits
+from sottovoce.secagg.ot import extension as bits
 from sottovoce.studies.mechanisms.sgd import fit_sgd
 from sottovoce.threats.defences import columns, rows
 from tests.models.replay import KernelSpy, NativeSpy, Tape

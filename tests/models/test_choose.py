@@ -1,9 +1,12 @@
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
 from sottovoce.core.errors import InputError
 from sottovoce.models import LocalTraining, Shard, choose_trainer, make_trainer, network
 from sottovoce.models.fast import FastTrainer, unavailable
+from sottovoce.models.plain import PlainTrainer
 from sottovoce.models.torch_trainer import TorchTrainer
 
 LOGISTIC = network("logistic", (6,), 3)
@@ -57,3 +60,16 @@ def test_both_trainers_move_against_the_gradient(kind: str) -> None:
     (update,) = trainer.updates(params, [shard], [np.random.default_rng(2)])
 
     np.testing.assert_allclose(update, -0.5 * trainer.gradient(params, shard), rtol=1e-4, atol=1e-6)
+
+
+@dataclass(frozen=True)
+class LaterTraining(LocalTraining):
+    dampening: float = 0.0
+
+
+@needs_kernels
+def test_an_option_that_a_trainer_does_not_know_is_refused_and_not_ignored() -> None:
+    assert "does not know dampening 0.5" in choose_trainer(LOGISTIC, LaterTraining(dampening=0.5)).reason
+    assert choose_trainer(LOGISTIC, LaterTraining()).trainer == "fast"
+    with pytest.raises(InputError, match="the plain trainer does not know dampening"):
+        PlainTrainer(LOGISTIC, LaterTraining(dampening=0.5))

@@ -8,7 +8,7 @@ import pytest
 from numpy.random import default_rng
 
 from sottovoce.data import leaves
-from sottovoce.models import Model, all_features, keeping_features
+from sottovoce.models import Model, all_features, fronted, keeping_features, partial
 from sottovoce.models import features as module
 from sottovoce.models.fronted import Fronted
 from sottovoce.models.fronts.fourier import Fourier
@@ -25,16 +25,15 @@ CNN = network("cnn", (8, 8, 1), 10)
 @pytest.fixture
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Count the records whose features were really computed."""
-    from sottovoce.models.fronts import chunks
-
     calls: list[int] = []
-    mapped = chunks.mapped
+    mapped = fronted.mapped
 
     def counted(function: Any, x: Any, *more: Any) -> Any:
         calls.append(len(x))
         return mapped(function, x, *more)
 
-    monkeypatch.setattr(chunks, "mapped", counted)
+    for room in (fronted, partial):
+        monkeypatch.setattr(room, "mapped", counted)
     return calls
 
 

@@ -7,11 +7,10 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from sottovoce.models import LocalTraining, network
-from sottovoce.models.flops import training_gflop, training_memory_mb
 from sottovoce.models.network import Embedding, Linear, Lstm, Network
 from sottovoce.models.partial import Partial
 from sottovoce.models.torch_layers import LayersProgram
-from sottovoce.models.trainer import Shard
+from sottovoce.models.trainer import Shard, training_gflop, training_memory_mb
 from sottovoce.models.wrap import wrap_module
 
 ONE = LocalTraining(local_steps=1, batch_size=1)
@@ -81,3 +80,11 @@ def test_a_torch_module_costs_what_the_same_layers_cost() -> None:
 
 def test_memory_holds_weights_and_gradient() -> None:
     assert training_memory_mb(network("cnn", (28, 28, 1), 10)) == pytest.approx(2 * 4 * 1.66337, rel=1e-6)
+
+
+def test_a_forward_pass_costs_the_same_as_layers_and_as_a_module() -> None:
+    layers = Network("two", (Linear(8), Linear(3, relu=False)), (5,), 3)
+    module = wrap_module(nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3)), (5,), 3)
+
+    assert layers.flops().forward == module.flops().forward == 2 * (5 * 8 + 8 * 3)
+    assert layers.flops().weights == module.flops().weights == layers.dim

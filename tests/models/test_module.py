@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from sottovoce.core.errors import DataError, InputError, WireError
 from sottovoce.models import LocalTraining, Shard, batches, evaluate, make_model, make_trainer, network
 from sottovoce.models.module import TorchNetwork
+from sottovoce.models.task import ClassTask
 from sottovoce.models.torch_trainer import TorchTrainer
 from sottovoce.models.wrap import wrap_module
 from tests.models.modules import Tied, Twice, Viewing, cnn, resnet
@@ -345,4 +346,4 @@ def test_a_small_resnet_with_group_norm_learns_digits() -> None:
 
     (update,) = trainer.updates(params, [Shard(x[:1400], y[:1400])], [default_rng(20)])
 
-    assert evaluate(trainer.scores(params + update, x[1400:]), y[1400:], binary=False)["accuracy"] > 0.9
+    assert evaluate(trainer.scores(params + update, x[1400:]), y[1400:], ClassTask(10))["accuracy"] > 0.9

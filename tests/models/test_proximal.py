@@ -12,8 +12,7 @@ from torch import nn
 from sottovoce.core.errors import InputError
 from sottovoce.models import LocalTraining, Shard, batches, choose_trainer, make_trainer, network
 from sottovoce.models.base import Model
-from sottovoce.models.proximal import proximal_gradient
-from sottovoce.models.torch_trainer import TorchTrainer
+from sottovoce.models.torch_trainer import TorchTrainer, proximal_gradient
 from sottovoce.models.wrap import wrap_module
 
 NET = network("mlp", (6,), 3, hidden=8)

@@ -26,6 +26,7 @@ from sottovoce.models.network import (
     MaxPool1d,
     Network,
 )
+from sottovoce.models.task import ClassTask
 from sottovoce.models.torch_trainer import TorchTrainer
 from tests.models.rows import updates_of
 
@@ -120,7 +121,7 @@ def slow_scores(net: Network, params: NDArray[np.floating], x: NDArray[np.generi
 
 
 def slow_loss(net: Network, params: NDArray[np.floating], shard: Shard) -> float:
-    return evaluate(slow_scores(net, params, shard.x), shard.y, net.binary)["loss"]
+    return evaluate(slow_scores(net, params, shard.x), shard.y, net.task)["loss"]
 
 
 @each_network
@@ -317,7 +318,7 @@ def test_a_small_cnn_learns_digits() -> None:
 
     (update,) = trainer.updates(params, [Shard(x[:1400], y[:1400])], [default_rng(20)])
 
-    assert evaluate(trainer.scores(params + update, x[1400:]), y[1400:], binary=False)["accuracy"] > 0.9
+    assert evaluate(trainer.scores(params + update, x[1400:]), y[1400:], ClassTask(10))["accuracy"] > 0.9
 
 
 def test_bad_input_is_refused_in_words() -> None:

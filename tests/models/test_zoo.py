@@ -3,7 +3,7 @@ import pytest
 
 from sottovoce.core.errors import InputError
 from sottovoce.models import NAMES, network
-from sottovoce.models.network import Shape
+from sottovoce.models.base import Shape
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_two_classes_need_one_output_where_there_is_no_softmax(name: str) -> Non
 
     net = network(name, shape, 2)
 
-    assert net.binary == (name in ("logistic", "mlp", "imdb-lstm", "hospital-mlp"))
+    assert net.binary == (name in ("logistic", "linear", "mlp", "imdb-lstm", "hospital-mlp"))
     assert net.shapes[-1] == ((1,) if net.binary else (2,))
 
 

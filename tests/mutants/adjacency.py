@@ -15,7 +15,7 @@ MUTANTS = (
     of(
         "quorum-is-free",
         "whether a round has enough answers tells of one client, and nobody pays",
-        ("privacy/plan/solver.py", "quorum_slack=quorum_slack(request, shares, rounds)", "quorum_slack=0.0"),
+        ("privacy/plan/charges.py", "quorum_slack=quorum_slack(request, shares, rounds)", "quorum_slack=0.0"),
         tests=QUORUM,
     ),
     of(
@@ -34,7 +34,7 @@ MUTANTS = (
         "machines-always-answer",
         "a run between machines prints an epsilon that counts on answers nobody vouches for",
         (
-            "experiment/device_table.py",
+            "config/devices.py",
             "if deployment or table.leave or _loses(table):",
             "if table.leave or _loses(table):",
         ),
@@ -44,7 +44,7 @@ MUTANTS = (
         "devices-always-answer",
         "devices that lose messages count as clients that always answer",
         (
-            "experiment/device_table.py",
+            "config/devices.py",
             "if deployment or table.leave or _loses(table):",
             "if deployment or table.leave:",
         ),
@@ -59,14 +59,14 @@ MUTANTS = (
     of(
         "refuted-rate-is-kept",
         "a round without quorum shows that the declared rate is wrong, and epsilon is claimed all the same",
-        ("experiment/run.py", "if ready.plan is not None and result.total.reason is not None:", "if False:"),
+        ("runs/exposure.py", "if plan is not None and entry.total.reason is not None:", "if False:"),
         tests=QUORUM,
     ),
     of(
         "graph-always-opens",
         "one client that leaves keeps a neighbour's secret closed, and nobody pays",
         (
-            "experiment/protection.py",
+            "assembly/protection.py",
             "return neighbours < cap - 1 if neighbours else cap > COMPLETE_UP_TO",
             "return False",
         ),
@@ -81,14 +81,14 @@ MUTANTS = (
     of(
         "two-are-enough",
         "one client of a cohort of two reads the other's message off the sum",
-        ("privacy/plan/shares.py", "LEAST_COHORT: Final = 3", "LEAST_COHORT: Final = 2"),
+        ("privacy/plan/cohort.py", "LEAST_COHORT: Final = 3", "LEAST_COHORT: Final = 2"),
         tests=LEAST,
     ),
     of(
         "clients-take-two",
         "clients take part in any cohort of two that a server announces",
         (
-            "experiment/protection.py",
+            "assembly/protection.py",
             "fewest=max(2, self._smallest_session if plan is None else plan.shares.floor)",
             "fewest=2",
         ),
@@ -97,7 +97,7 @@ MUTANTS = (
     of(
         "small-cohorts-are-deployed",
         "a deployed run sums cohorts in which one client reads another",
-        ("experiment/protection.py", "if parts.deployment and (note", "if False and (note"),
+        ("assembly/protection.py", "if parts.parties.deployment and (note", "if False and (note"),
         tests=LEAST,
     ),
     of(
@@ -115,8 +115,8 @@ MUTANTS = (
         "one client, chosen at random, may be published outright",
         (
             "privacy/plan/request.py",
-            "if (self.delta * self.clients >= 1 or self.delta >= 1 / self.clients)",
-            "if self.delta > 1 / self.clients",
+            "if (self.delta * number >= 1 or self.delta >= 1 / number)",
+            "if self.delta > 1 / number",
         ),
         tests=DELTA,
     ),

@@ -16,8 +16,7 @@ PLAN = "tests/privacy/test_ballot_plan.py"
 BASE = "tests/secagg/ot/test_base.py"
 OT = "tests/secagg/ot/test_extension.py"
 RESUMED = (
-    "tests/experiment/test_ballots.py::"
-    "test_a_run_is_not_resumed_with_an_account_of_the_helper_that_does_not_know_its_rounds"
+    "tests/runs/test_ballots.py::test_a_run_is_not_resumed_with_an_account_of_the_helper_that_does_not_know_its_rounds"
 )
 
 MUTANTS = (
@@ -163,7 +162,7 @@ MUTANTS = (
         "ballot-counted-once-more",
         "a client is counted in one round more than epsilon_server is charged for",
         (
-            "federation/ballots/account.py",
+            "federation/aggregation/ballots/account.py",
             "self.participations(client, round_) < self._most",
             "self.participations(client, round_) <= self._most",
         ),
@@ -182,13 +181,13 @@ MUTANTS = (
     of(
         "ballot-helper-broken-by-ctrl-c",
         "a Ctrl-C at the leader breaks the helper in the middle of its ledger",
-        ("federation/ballots/child.py", "signal.SIG_IGN", "signal.default_int_handler"),
+        ("federation/aggregation/ballots/process.py", "signal.SIG_IGN", "signal.default_int_handler"),
         tests="tests/federation/ballots/test_process.py",
     ),
     of(
         "ballot-account-behind",
         "a run that is resumed with an empty account counts every client anew",
-        ("federation/ballots/account.py", "account._ledger.check_checkpoint(played)", "str(played)"),
+        ("federation/aggregation/ballots/account.py", "account._ledger.check_checkpoint(played)", "str(played)"),
         tests=RESUMED,
     ),
 )

@@ -66,9 +66,9 @@ MUTANTS = (
     of(
         "audited-charge-after-opening",
         "the sum is opened before it is paid for",
-        ("federation/aggregate.py", "        spend()\n        total.values", "        total.values"),
+        ("federation/aggregation/direct.py", "        spend()\n        total.values", "        total.values"),
         (
-            "federation/aggregate.py",
+            "federation/aggregation/direct.py",
             "self.coding.open(summed.total(), terms, total.senders, round_)\n",
             "self.coding.open(summed.total(), terms, total.senders, round_)\n        spend()\n",
         ),
@@ -78,7 +78,7 @@ MUTANTS = (
         "rates-not-exact",
         "a lower bound of epsilon that holds too seldom",
         (
-            "threats/audit/errors.py",
+            "threats/audit/bounds.py",
             "beta.isf(alpha, count + 1, trials - count)",
             "beta.isf(alpha, count + 1, trials - count + 1)",
         ),
@@ -87,7 +87,7 @@ MUTANTS = (
     of(
         "one-run-without-delta",
         "a one-run bound that forgets what delta allows",
-        ("threats/audit/one_run.py", "if delta == 0 or correct == 0:", "if True:"),
+        ("threats/audit/bounds.py", "if delta == 0 or correct == 0:", "if True:"),
         tests=f"{STATISTICS}/test_one_run.py",
     ),
     of(
@@ -127,13 +127,13 @@ MUTANTS = (
     of(
         "audited-real-bytes",
         "the published bytes of a round are the real ones, a multiple of the cohort",
-        ("experiment/records.py", '"bytes_up": costs.round.up,', '"bytes_up": total.bytes_up,'),
+        ("runs/records.py", '"bytes_up": costs.round.up,', '"bytes_up": total.bytes_up,'),
         tests=ACCUSED,
     ),
     of(
         "audited-measurements-uncharged",
         "measurements by clients are opened and never charged",
-        ("federation/evaluation.py", "        self.account.charge(charged_round(round_))", "        return"),
+        ("federation/stages/evaluation.py", "        self.account.charge(charged_round(round_))", "        return"),
         tests=f"{TEN}::test_nor_is_one_with_more_than_rounds[measured]",
     ),
     of(
@@ -156,7 +156,7 @@ MUTANTS = (
         "auditor-without-union",
         "the worst of many cells is taken for one, and correct builds are accused",
         (
-            "threats/audit/cells.py",
+            "threats/audit/noise.py",
             "min(1.0, 2 * seen.size * float(tails[worst]))",
             "min(1.0, 2 * float(tails[worst]))",
         ),

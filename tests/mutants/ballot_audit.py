@@ -16,7 +16,7 @@ MUTANTS = (
         "audited-leader-without-noise",
         "an opened sum lacks the leader's noise, and the helper sees every vote",
         (
-            "federation/ballots/coding.py",
+            "federation/aggregation/ballots/coding.py",
             "total + self.leader_noise(round_) + self.helper_noise(round_)",
             "total + self.helper_noise(round_)",
         ),
@@ -26,7 +26,7 @@ MUTANTS = (
         "audited-helper-without-noise",
         "an opened sum lacks the helper's noise, and the leader sees every vote",
         (
-            "federation/ballots/coding.py",
+            "federation/aggregation/ballots/coding.py",
             "total + self.leader_noise(round_) + self.helper_noise(round_)",
             "total + self.leader_noise(round_)",
         ),
@@ -36,7 +36,7 @@ MUTANTS = (
         "audited-one-noise-for-both",
         "the helper draws from the leader's stream, who takes its noise off",
         (
-            "federation/ballots/coding.py",
+            "federation/aggregation/ballots/coding.py",
             "self._noise(self.seeds.helper, round_)",
             "self._noise(self.seeds.server, round_)",
         ),
@@ -46,7 +46,7 @@ MUTANTS = (
         "audited-helper-noise-of-the-public-seed",
         "everybody can compute the helper's noise",
         (
-            "federation/ballots/coding.py",
+            "federation/aggregation/ballots/coding.py",
             "self._noise(self.seeds.helper, round_)",
             "self._noise(self.seeds.public, round_)",
         ),
@@ -72,7 +72,7 @@ MUTANTS = (
         "audited-noise-of-every-round",
         "the noise of two rounds cancels",
         (
-            "federation/ballots/coding.py",
+            "federation/aggregation/ballots/coding.py",
             "Randomness.simulated(owner.key(Purpose.NOISE, round_))",
             "Randomness.simulated(owner.key(Purpose.NOISE))",
         ),
@@ -82,7 +82,7 @@ MUTANTS = (
         "audited-client-counted-twice",
         "a client moves the sum by two votes",
         (
-            "federation/ballots/coding.py",
+            "federation/aggregation/ballots/coding.py",
             "        accumulator.add(signs)\n",
             "        accumulator.add(signs)\n        accumulator.add(signs)\n",
         ),
@@ -91,14 +91,18 @@ MUTANTS = (
     of(
         "audited-helper-charged-never",
         "rounds are opened that the helper's account does not know",
-        ("federation/ballots/ideal.py", "                self._account.charge(round_)\n", "                pass\n"),
+        (
+            "federation/aggregation/ballots/count.py",
+            "                self._account.charge(round_)\n",
+            "                pass\n",
+        ),
         tests=ACCUSED,
     ),
     of(
         "audited-helper-cap",
         "the helper counts a client as often as the leader likes",
         (
-            "federation/ballots/account.py",
+            "federation/aggregation/ballots/account.py",
             "return self.participations(client, round_) < self._most",
             "return self.participations(client, round_) >= 0",
         ),
@@ -108,7 +112,7 @@ MUTANTS = (
         "audited-real-leader-without-noise",
         "the leader of the real protocol opens without its noise",
         (
-            "federation/ballots/real.py",
+            "federation/aggregation/ballots/count.py",
             "leader.open(self.coding.leader_noise(round_))",
             "leader.open(0 * self.coding.leader_noise(round_))",
         ),
@@ -117,11 +121,15 @@ MUTANTS = (
     of(
         "audited-real-leader-charged-late",
         "the leader has the helper's share before it has paid",
-        ("federation/ballots/real.py", "            spend()\n", ""),
         (
-            "federation/ballots/real.py",
-            "        total.values, total.clip_norm = self.coding.decode(votes, round_)",
-            "        spend()\n        total.values, total.clip_norm = self.coding.decode(votes, round_)",
+            "federation/aggregation/ballots/count.py",
+            "            spend()\n            votes = leader.open(",
+            "            votes = leader.open(",
+        ),
+        (
+            "federation/aggregation/ballots/count.py",
+            "return total\n        total.values, total.clip_norm = self.coding.decode(votes, round_)",
+            "return total\n        spend()\n        total.values, total.clip_norm = self.coding.decode(votes, round_)",
         ),
         tests=SECURE,
     ),

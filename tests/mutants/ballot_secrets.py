@@ -70,31 +70,31 @@ MUTANTS = (
     of(
         "ballot-transfers-kept-over-connections",
         "rows may be used up on one side alone when a connection was lost",
-        ("federation/ballots/remote.py", "self._leader.forsake()  # transfers", "str()  # transfers"),
+        ("federation/aggregation/ballots/count.py", "self._leader.forsake()  # transfers", "str()  # transfers"),
         tests=VIEWS,
     ),
     of(
         "ballot-helper-process-of-16-bits",
         "all secrets of a simulated helper are found by trying",
-        ("federation/ballots/process.py", "entropy=os.urandom", f"entropy={POOR}"),
+        ("federation/aggregation/ballots/process.py", "entropy=os.urandom", f"entropy={POOR}"),
         tests=VIEWS,
     ),
     of(
         "ballot-helper-elsewhere-of-16-bits",
         "all secrets of a deployed helper are found by trying",
-        ("deployment/desk.py", "entropy=os.urandom", f"entropy={POOR}"),
+        ("deployment/helper/service.py", "entropy=os.urandom", f"entropy={POOR}"),
         tests=VIEWS,
     ),
     of(
         "ballot-leader-of-16-bits",
         "all secrets of a simulated leader are found by trying",
-        ("federation/ballots/real.py", "self.helper.answer, os.urandom)", f"self.helper.answer, {POOR})"),
+        ("federation/aggregation/ballots/count.py", "self.helper.answer, os.urandom)", f"self.helper.answer, {POOR})"),
         tests=VIEWS,
     ),
     of(
         "ballot-leader-elsewhere-of-16-bits",
         "all secrets of a deployed leader are found by trying",
-        ("federation/ballots/remote.py", "self.link.answer, os.urandom,", f"self.link.answer, {POOR},"),
+        ("federation/aggregation/ballots/count.py", "self.link.answer, os.urandom,", f"self.link.answer, {POOR},"),
         tests=VIEWS,
     ),
 )

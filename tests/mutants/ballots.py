@@ -35,7 +35,7 @@ MUTANTS = (
         "ballot-leader-without-noise",
         "outsiders face half of the noise, and the helper none",
         (
-            "federation/ballots/real.py",
+            "federation/aggregation/ballots/count.py",
             "leader.open(self.coding.leader_noise(round_))",
             "leader.open(0 * self.coding.leader_noise(round_))",
         ),
@@ -55,7 +55,7 @@ MUTANTS = (
         "ballot-one-noise-twice",
         "both aggregators add the same noise, which each of them knows",
         (
-            "federation/ballots/coding.py",
+            "federation/aggregation/ballots/coding.py",
             "self._noise(self.seeds.helper, round_)",
             "self._noise(self.seeds.server, round_)",
         ),
@@ -82,7 +82,7 @@ MUTANTS = (
     of(
         "ballot-account-rewound",
         "a session's transfers go back after a restart",
-        ("federation/ballots/account.py", "if counter < self._counters.get(session, 0)", "if False"),
+        ("federation/aggregation/ballots/account.py", "if counter < self._counters.get(session, 0)", "if False"),
         tests=ACCOUNT,
     ),
     of(
@@ -106,11 +106,15 @@ MUTANTS = (
     of(
         "ballot-leader-charged-late",
         "the leader may see the votes of a round that it never pays for",
-        ("federation/ballots/real.py", "            spend()\n", ""),
         (
-            "federation/ballots/real.py",
-            "        total.values, total.clip_norm = self.coding.decode(votes, round_)",
-            "        spend()\n        total.values, total.clip_norm = self.coding.decode(votes, round_)",
+            "federation/aggregation/ballots/count.py",
+            "            spend()\n            votes = leader.open(",
+            "            votes = leader.open(",
+        ),
+        (
+            "federation/aggregation/ballots/count.py",
+            "return total\n        total.values, total.clip_norm = self.coding.decode(votes, round_)",
+            "return total\n        spend()\n        total.values, total.clip_norm = self.coding.decode(votes, round_)",
         ),
         tests=REAL,
     ),
@@ -140,7 +144,7 @@ MUTANTS = (
         "ballot-aggregator-knows-no-noise",
         "epsilon_server is that of somebody who does not know its own noise",
         (
-            "privacy/plan/shares.py",
+            "privacy/plan/cohort.py",
             "return 0.5 if self.by_aggregators else self._least(self._survivors - self.colluders)",
             "return 1.0 if self.by_aggregators else self._least(self._survivors - self.colluders)",
         ),
@@ -160,7 +164,7 @@ MUTANTS = (
         "ballot-rotation-for-ever",
         "attackers aim at one coordinate in every round",
         (
-            "federation/ballots/coding.py",
+            "federation/aggregation/ballots/coding.py",
             "public.get(Purpose.BALLOT, _ROTATION, round_)",
             "public.get(Purpose.BALLOT, _ROTATION)",
         ),

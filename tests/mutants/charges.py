@@ -13,7 +13,7 @@ MUTANTS = (
         "measurements-charged-once",
         "epsilon_server counts all measurements, votes and warm starts as one release each",
         (
-            "privacy/plan/solver.py",
+            "privacy/plan/charges.py",
             "return [(event.left(part), event.rounds) for event in events]",
             "return [(event.left(part), 1) for event in events]",
         ),

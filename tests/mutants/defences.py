@@ -9,7 +9,7 @@ __all__ = ["MUTANTS"]
 HOME = "threats/defences"
 PURE = "tests/threats/defences"
 ROBUST = "tests/federation/test_robust.py"
-TABLES = "tests/experiment/test_defence.py"
+TABLES = "tests/assembly/test_defence.py"
 
 MUTANTS = (
     of(
@@ -99,9 +99,13 @@ MUTANTS = (
     of(
         "malicious-of-those-who-came",
         "honest clients that leave take the defence with them",
-        ("federation/robust.py", "self.malicious(len(cohort)), reference", "self.malicious(total.senders), reference"),
         (
-            "federation/robust.py",
+            "federation/aggregation/robust.py",
+            "self.malicious(len(cohort)), reference",
+            "self.malicious(total.senders), reference",
+        ),
+        (
+            "federation/aggregation/robust.py",
             "self.fewest(cohort), self.malicious(cohort)",
             "self.fewest(cohort), self.malicious(senders)",
         ),
@@ -110,56 +114,68 @@ MUTANTS = (
     of(
         "too-few-for-the-defence",
         "a round is judged by a defence that stands nobody",
-        ("federation/robust.py", "needed = self.defence.fewest(malicious)", "needed = 0"),
+        ("federation/aggregation/robust.py", "needed = self.defence.fewest(malicious)", "needed = 0"),
         tests=ROBUST,
     ),
     of(
         "by-order-of-arrival",
         "the model depends on which worker was first",
-        ("federation/robust.py", "self._matrix[self._places[client]] =", "self._matrix[int(self._came.sum())] ="),
-        ("federation/robust.py", "self._came[self._places[client]] = True", "self._came[int(self._came.sum())] = True"),
+        (
+            "federation/aggregation/robust.py",
+            "self._matrix[self._places[client]] =",
+            "self._matrix[int(self._came.sum())] =",
+        ),
+        (
+            "federation/aggregation/robust.py",
+            "self._came[self._places[client]] = True",
+            "self._came[int(self._came.sum())] = True",
+        ),
         tests=ROBUST,
     ),
     of(
         "gaps-are-judged",
         "the row of a client that left holds whatever was in memory",
-        ("federation/robust.py", "return self._matrix[: len(places)]", "return self._matrix"),
+        ("federation/aggregation/robust.py", "return self._matrix[: len(places)]", "return self._matrix"),
         tests=ROBUST,
     ),
     of(
         "no-check-of-values",
         "a diverged client is no failure",
-        ("federation/robust.py", "read_floats(payload, self._matrix.shape[1])", "np.frombuffer(payload[24:], '<f4')"),
+        (
+            "federation/aggregation/robust.py",
+            "read_floats(payload, self._matrix.shape[1])",
+            "np.frombuffer(payload[24:], '<f4')",
+        ),
         tests=ROBUST,
     ),
     of(
         "one-reference-for-all-rounds",
         "the server's own update is of a model that is long gone",
-        ("experiment/ready.py", "bound, task.params, task.seed", "bound, parts.start, task.seed"),
+        ("assembly/aggregator.py", "bound, task.params, task.seed", "bound, parts.start, task.seed"),
         tests=TABLES,
     ),
     of(
         "defended-in-secret",
         "a defence goes with a secure sum that shows it nothing",
-        ("experiment/defence.py", 'if experiment.secure != "none":', "if False:"),
+        ("config/privacy.py", "if experiment.protocol.hides_updates:", "if False:"),
         tests=TABLES,
     ),
     of(
         "records-judged-as-updates",
         "a warm start begins without the server's own update, or with all clients in memory",
-        ("experiment/defence.py", "if scheme.once or experiment.scheme.warm_start is not None:", "if False:"),
+        ("config/privacy.py", "if scheme.once or experiment.scheme.warm_start is not None:", "if False:"),
         tests=TABLES,
     ),
     of(
         "weights-as-claimed",
         "a malicious client claims a million records",
-        ("experiment/parts.py", 'or self.experiment.aggregation.defence != "none"', ""),
+        ("assembly/parts.py", 'or self.experiment.aggregation.defence != "none"', ""),
         tests=TABLES,
     ),
     of(
         "only-the-expected-cohort",
         "a run begins whose rounds cannot be defended",
-        ("experiment/defence.py", "range(max(1, cohort.least), cohort.most + 1)", "[round(cohort.expected)]"),
+        ("assembly/threat.py", "range(max(1, cohort.least), cohort.most + 1)", "[round(cohort.expected)]"),
         tests=TABLES,
     ),
 )

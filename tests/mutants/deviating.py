@@ -102,7 +102,7 @@ MUTANTS = (
         "deviating-failure-is-a-lost-connection",
         "a leader that sees a failed comparison hangs up, and guesses once more",
         (
-            "federation/ballots/account.py",
+            "federation/aggregation/ballots/account.py",
             "        if self.pending is not None:\n            raise",
             "        if False:\n            raise",
         ),
@@ -138,7 +138,7 @@ MUTANTS = (
         "deviating-server-shows-first",
         "a helper hears whether its guess is right without having shown it",
         (
-            "deployment/helper_mark.py",
+            "deployment/helper/mark.py",
             'if not hmac.compare_digest(proof, bytes.fromhex(last["expected"])):',
             "if not proof:",
         ),
@@ -147,7 +147,7 @@ MUTANTS = (
     of(
         "deviating-run-resumed",
         "a run whose counts differed goes on with --resume",
-        ("deployment/helper_mark.py", 'if last is not None and "differ" in last:', "if last is not None and not last:"),
+        ("deployment/helper/mark.py", 'if last is not None and "differ" in last:', "if last is not None and not last:"),
         tests=DEVIATING,
     ),
     of(

@@ -6,7 +6,7 @@ from tests.mutants.mutant import of
 
 __all__ = ["MUTANTS"]
 
-RUNS = "tests/experiment/test_devices.py"
+RUNS = "tests/runs/test_devices.py"
 CLOCK = "tests/devices/test_clock.py"
 ENERGY = "tests/devices/test_energy.py"
 
@@ -14,14 +14,14 @@ MUTANTS = (
     of(
         "simulated-time-of-the-cohort",
         "a private run publishes seconds and joules that tell who was drawn",
-        ("experiment/timing.py", "(self.promised() if self.private else real)", "real"),
+        ("runs/devices.py", "(self.promised() if self.private else real)", "real"),
         tests=f"{RUNS}::test_a_private_run_publishes_expected_values_that_tell_nothing_of_a_cohort",
     ),
     of(
         "causes-in-a-private-record",
         "a private run publishes how many clients were lost",
         (
-            "experiment/timing.py",
+            "runs/devices.py",
             "(self.promised() if self.private else real)",
             '(self.promised() | {"dropouts": real["dropouts"]} if self.private else real)',
         ),
@@ -30,14 +30,14 @@ MUTANTS = (
     of(
         "records-in-expected-joules",
         "what a private run publishes tells how many records its clients have",
-        ("experiment/timing.py", "_public_gflop(parts) if private else _gflop(parts)", "_gflop(parts)"),
+        ("runs/devices.py", "_public_gflop(parts) if private else _gflop(parts)", "_gflop(parts)"),
         tests=f"{RUNS}::test_a_private_run_does_not_tell_how_many_records_clients_have",
     ),
     of(
         "fastest-of-a-private-cohort",
         "the clients that are summed are not the random sample that epsilon is charged for",
         (
-            "experiment/device_table.py",
+            "config/devices.py",
             "if experiment.privacy is not None:\n        raise PrivacyError(",
             "if experiment.privacy is None and over < 1:\n        raise PrivacyError(",
         ),
@@ -46,13 +46,13 @@ MUTANTS = (
     of(
         "late-clients-in-the-sum",
         "a client that missed the deadline is summed all the same",
-        ("federation/timed.py", "silent=request.silent | lost.keys()", "silent=request.silent"),
+        ("federation/wrappers/timed.py", "silent=request.silent | lost.keys()", "silent=request.silent"),
         tests="tests/federation/test_timed.py",
     ),
     of(
         "lost-where-all-are-waited-for",
         "clients leave an enrolment that needs everyone",
-        ("federation/timed.py", "{} if request.waits_for_all else", "{} if False else"),
+        ("federation/wrappers/timed.py", "{} if request.waits_for_all else", "{} if False else"),
         tests="tests/federation/test_timed.py",
     ),
     of(
@@ -70,7 +70,7 @@ MUTANTS = (
     of(
         "phases-without-sessions",
         "a protocol of five slow phases costs as little energy as one message",
-        ("devices/meters.py", "self.sessions[at] += ~goes_on", "self.sessions[at] += np.isnan(silent)"),
+        ("devices/energy.py", "self.sessions[at] += ~goes_on", "self.sessions[at] += np.isnan(silent)"),
         tests=CLOCK,
     ),
     of(
@@ -99,9 +99,9 @@ MUTANTS = (
         "gradients-not-counted",
         "training is charged as if it were prediction",
         (
-            "models/flops.py",
-            "flop += forward * (1 + (number in trained)",
-            "flop += forward * (1 + 0 * (number in trained)",
+            "models/network.py",
+            "sum(flop * (1 + (at in trained)",
+            "sum(flop * (1 + 0 * (at in trained)",
         ),
         tests="tests/models/test_flops.py",
     ),
@@ -120,7 +120,7 @@ MUTANTS = (
     of(
         "expected-without-the-deadline",
         "what a private run publishes of its time forgets who is waited for",
-        ("devices/expected.py", "slowest + deadline * float(1 - chance[-1])", "slowest"),
+        ("devices/cost.py", "slowest + deadline * float(1 - chance[-1])", "slowest"),
         tests=CLOCK,
     ),
 )

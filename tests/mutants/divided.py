@@ -11,7 +11,7 @@ from tests.mutants.mutant import of
 
 __all__ = ["MUTANTS"]
 
-DIVISION = "tests/experiment/test_division.py"
+DIVISION = "tests/assembly/test_division.py"
 ONE = "tests/engines/ray/test_one_machine.py"
 APART = "tests/engines/ray/test_divided.py"
 
@@ -19,14 +19,14 @@ ANYWHERE = (
     of(
         "part-of-others",
         "a part holds records of clients of another part",
-        ("data/divided.py", "range(number, owners.clients, of)", "range(owners.clients)"),
+        ("data/machine_parts.py", "range(number, owners.clients, of)", "range(owners.clients)"),
         tests=DIVISION,
     ),
     of(
         "any-worker-will-do",
         "a client's work goes to a machine that does not hold its records",
         (
-            "federation/workers.py",
+            "federation/engines/workers.py",
             "if worker in there] for worker",
             "if worker in there or True] for worker",
         ),
@@ -35,14 +35,14 @@ ANYWHERE = (
     of(
         "numbers-of-other-clients",
         "what was measured on one client is told of another",
-        ("federation/workers.py", "found.update(zip(asked[index],", "found.update(zip(sorted(asked)[index],"),
+        ("federation/engines/workers.py", "found.update(zip(asked[index],", "found.update(zip(sorted(asked)[index],"),
         tests=DIVISION,
     ),
     of(
         "secrets-beside-the-records",
         "the secrets of a client are kept where its records are not",
         (
-            "federation/holding.py",
+            "federation/engines/placement.py",
             "there = self.workers[client % self.parts]",
             "there = self.workers[(client + 1) % self.parts]",
         ),
@@ -51,37 +51,37 @@ ANYWHERE = (
     of(
         "damaged-parts-pass",
         "a machine computes with records that are not as they were written",
-        ("data/divided.py", 'if _hash(self.path / f"{name}.npy") != digest:', "if False:"),
+        ("data/machine_parts.py", 'if _hash(self.path / f"{name}.npy") != digest:', "if False:"),
         tests=DIVISION,
     ),
     of(
         "mixed-parts-pass",
         "machines compute with parts of two splits",
-        ("federation/holding.py", "or part.digest != digests[part.number]", ""),
+        ("federation/engines/placement.py", "or part.digest != digests[part.number]", ""),
         tests=DIVISION,
     ),
     of(
         "missing-parts-pass",
         "clients whose records are nowhere are not missed before they are asked",
-        ("federation/holding.py", "        if number not in there:", "        if False:"),
+        ("federation/engines/placement.py", "        if number not in there:", "        if False:"),
         tests=DIVISION,
     ),
     of(
         "any-split-will-do",
         "a run takes records that were divided for another experiment",
-        ("experiment/division.py", "if theirs.get(key) != value:", "if False:"),
+        ("assembly/division.py", "if theirs.get(key) != value:", "if False:"),
         tests=DIVISION,
     ),
     of(
         "slice-of-the-private-passes",
         "a private run chooses by a slice of the clients' records that somebody cut before",
-        ("experiment/division.py", "needs_public(experiment, scheme) and cuts_public(experiment)", "False"),
+        ("assembly/division.py", "needs_public(experiment, scheme) and cuts_public(experiment)", "False"),
         tests=DIVISION,
     ),
     of(
         "front-of-the-private-passes",
         "a private run reads features that were fitted on the clients' records",
-        ("experiment/division.py", "        check_projection(experiment)\n", "        pass\n"),
+        ("assembly/division.py", "        check_projection(experiment)\n", "        pass\n"),
         tests=DIVISION,
     ),
     of(
@@ -95,14 +95,14 @@ RAY = (
     of(
         "restarts",
         "a worker that was lost is made again, without its secrets",
-        ("federation/ray.py", '"max_restarts": 0', '"max_restarts": -1'),
-        ("federation/ray.py", '"max_task_retries": 0', '"max_task_retries": -1'),
+        ("federation/engines/ray.py", '"max_restarts": 0', '"max_restarts": -1'),
+        ("federation/engines/ray.py", '"max_task_retries": 0', '"max_task_retries": -1'),
         tests=f"{ONE}::test_a_worker_that_is_lost_is_never_made_again",
     ),
     of(
         "workers-anywhere",
         "workers run on machines that do not hold the records that they are asked for",
-        ("federation/ray.py", '"SPREAD" if home is None else', '"SPREAD" if True else'),
+        ("federation/engines/ray.py", '"SPREAD" if home is None else', '"SPREAD" if True else'),
         tests=APART,
     ),
 )

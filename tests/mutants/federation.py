@@ -32,8 +32,12 @@ MUTANTS = (
     of(
         "one-signing-key-for-all",
         "each client signs for the others",
-        ("federation/secure.py", "signing_key(seeds.client(client))", "signing_key(seeds.client(0))"),
-        ("federation/client.py", "import Named, Purpose, Streams", "import Named, Purpose, Seeds, Streams"),
+        ("federation/aggregation/secure.py", "signing_key(seeds.client(client))", "signing_key(seeds.client(0))"),
+        (
+            "federation/client.py",
+            "import NamedStreams, Purpose, Streams",
+            "import NamedStreams, Purpose, Seeds, Streams",
+        ),
         ("federation/client.py", "signing_key(self.streams)", "signing_key(Seeds(1).client(0))"),
         tests=NOISE_KEYS,
     ),
@@ -47,12 +51,12 @@ MUTANTS = (
         "charged-after-opening",
         "a killed run has released what it never paid for",
         (
-            "federation/aggregate.py",
+            "federation/aggregation/direct.py",
             "        spend()\n        total.values",
             "        total.values",
         ),
         (
-            "federation/aggregate.py",
+            "federation/aggregation/direct.py",
             "self.coding.open(summed.total(), terms, total.senders, round_)\n",
             "self.coding.open(summed.total(), terms, total.senders, round_)\n        spend()\n",
         ),
@@ -61,9 +65,13 @@ MUTANTS = (
     of(
         "secure-charged-after-opening",
         "the same for a secure sum",
-        ("federation/secure.py", 'if phase == "unmask":\n', "if False:\n"),
         (
-            "federation/secure.py",
+            "federation/aggregation/secure.py",
+            'if phase == "unmask":\n                    spend',
+            "if False:\n                    spend",
+        ),
+        (
+            "federation/aggregation/secure.py",
             "                payloads = server.close(phase)\n",
             "                payloads = server.close(phase)\n            spend()\n",
         ),
@@ -72,7 +80,7 @@ MUTANTS = (
     of(
         "sum-of-one-is-opened",
         "the sum of one vector is that vector",
-        ("federation/quorum.py", "max(needed, 2)", "max(needed, 1)"),
+        ("federation/aggregation/aggregator.py", "max(needed, 2)", "max(needed, 1)"),
         tests="tests/federation/test_quorum.py",
     ),
     of(

@@ -6,10 +6,10 @@ from tests.mutants.mutant import of
 
 __all__ = ["MUTANTS"]
 
-RUNS = "tests/experiment/test_fronts.py"
+RUNS = "tests/assembly/test_fronts.py"
 FRONTS = "tests/models/fronts"
 COMPARED = (
-    "experiment/fronts.py",
+    "assembly/model.py",
     '    check_no_client(experiment, "[model] projection.source", source, public, dataset)\n',
     "",
 )
@@ -18,7 +18,7 @@ MUTANTS = (
     of(
         "front-fitted-on-the-clients",
         "the projection is measured on the records that epsilon should protect",
-        ("experiment/public.py", "not may_mix(experiment) and is_clients(source, experiment):", "False:"),
+        ("assembly/public.py", "not may_mix(experiment) and is_clients(source, experiment):", "False:"),
         COMPARED,
         tests=f"{RUNS}::test_a_projection_from_the_clients_own_records_is_refused_in_a_private_run",
     ),
@@ -26,7 +26,7 @@ MUTANTS = (
         "front-fitted-on-the-clients-by-path",
         "the clients' file under another spelling passes for public",
         (
-            "experiment/public.py",
+            "assembly/public.py",
             "origin(source, table.folder).same_as(origin(table.source, table.folder))",
             "source == table.source",
         ),
@@ -64,7 +64,7 @@ MUTANTS = (
     of(
         "front-fitted-again-on-resume",
         "the second half of a run trains on other features than the first",
-        ("experiment/run.py", "parts = gather(experiment, given, folder.front)", "parts = gather(experiment, given)"),
+        ("runs/loop.py", "parts = gather(experiment, given, front)", "parts = gather(experiment, given)"),
         tests=f"{RUNS}::test_a_resumed_run_goes_on_with_the_numbers_that_were_sent",
     ),
     of(
@@ -111,7 +111,7 @@ MUTANTS = (
         "leaves-in-other-units",
         "public images are sixteen times as bright as the clients'",
         (
-            "experiment/public.py",
+            "assembly/public.py",
             "records=records, seed=seed, input_scale=dataset.input_scale)",
             "records=records, seed=seed)",
         ),
@@ -120,7 +120,7 @@ MUTANTS = (
     of(
         "kept-features-of-another-front",
         "a later run of a sweep trains on features that its clients were not told of",
-        ("models/features.py", "        digest.update(front.payload())\n", ""),
+        ("models/fronted.py", "        digest.update(front.payload())\n", ""),
         tests="tests/models/test_features.py",
     ),
     of(

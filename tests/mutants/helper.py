@@ -18,7 +18,7 @@ MUTANTS = (
     of(
         "helper-account-rolled-back",
         "an older copy of the account is counted with, and rounds are paid for twice with one charge",
-        ("deployment/desk.py", "if not self.account.holds(mark.lines, mark.head):", "if not mark.lines:"),
+        ("deployment/helper/service.py", "if not self.account.holds(mark.lines, mark.head):", "if not mark.lines:"),
         tests=MARKS,
     ),
     of(
@@ -30,32 +30,40 @@ MUTANTS = (
     of(
         "helper-account-deleted",
         "whoever deletes the helper's ledger gives the server a new budget",
-        ("deployment/desk.py", "if run and not (ledger.exists() and ledger.stat().st_size):", "if run and not run:"),
+        (
+            "deployment/helper/service.py",
+            "if run and not (ledger.exists() and ledger.stat().st_size):",
+            "if run and not run:",
+        ),
         tests=MARKS,
     ),
     of(
         "helper-account-of-no-run",
         "an account whose run's name was deleted is taken for another run",
-        ("deployment/desk.py", "if account.head[0] > 1 and not run:", "if account.head[0] > 1 and not state:"),
+        (
+            "deployment/helper/service.py",
+            "if account.head[0] > 1 and not run:",
+            "if account.head[0] > 1 and not state:",
+        ),
         tests=MARKS,
     ),
     of(
         "helper-mark-unsigned",
         "whoever writes the server's folder decides what the helper had counted",
-        ("deployment/helper_mark.py", "if not mark.holds(run, self.key):", "if not mark.lines:"),
+        ("deployment/helper/mark.py", "if not mark.holds(run, self.key):", "if not mark.lines:"),
         tests=MARKS,
     ),
     of(
         "helper-mark-of-any-run",
         "a mark of one run holds in another",
-        ("deployment/helper_mark.py", "return _DOMAIN + run + lines", "return _DOMAIN + lines"),
+        ("deployment/helper/mark.py", "return _DOMAIN + run + lines", "return _DOMAIN + lines"),
         tests=MARKS,
     ),
     of(
         "helper-mark-stands-still",
         "a helper that writes no line and charges nothing is believed",
         (
-            "deployment/helper_mark.py",
+            "deployment/helper/mark.py",
             "if before is not None and not again and mark.lines <= before.lines:",
             "if before is not None and not again and mark.lines < 0:",
         ),
@@ -64,34 +72,34 @@ MUTANTS = (
     of(
         "helper-mark-in-memory",
         "a server that was killed has forgotten how far the helper's account had come",
-        ("deployment/helper_mark.py", "_write(self._path(run), text)", "pass"),
+        ("deployment/helper/mark.py", "_write(self._path(run), text)", "pass"),
         tests=MARKS,
     ),
     of(
         "helper-mark-lost",
         "whoever deletes the mark hides that the account was rolled back",
-        ("deployment/helper_link.py", "if begun and not known:", "if begun and not setup:"),
+        ("deployment/server/helper_link.py", "if begun and not known:", "if begun and not setup:"),
         tests=MARKS,
     ),
     of(
         "server-rolled-back",
         "an older copy of the run folder plays rounds that were played",
-        ("deployment/helper_link.py", "if begun > self.opened:", "if begun < 0:"),
+        ("deployment/server/helper_link.py", "if begun > self.opened:", "if begun < 0:"),
         tests=MARKS,
     ),
     of(
         "helper-rounds-fall",
         "a round before the last one is begun",
-        ("federation/ballots/account.py", "round_ <= self.last_round:", "round_ in self._rounds:"),
+        ("federation/aggregation/ballots/account.py", "round_ <= self.last_round:", "round_ in self._rounds:"),
         tests=MARKS,
     ),
     of(
         "helper-secret-leaves",
         "a request carries the key by which seeds are opened, and whoever holds the root key can open them",
         (
-            "deployment/helper_keys.py",
-            "Request.make(name, signing, tls, exchange_key(exchange))",
-            "Request.make(name, signing, tls, exchange)",
+            "deployment/helper/keys.py",
+            "Registration.make(name, signing, tls, exchange_key(exchange))",
+            "Registration.make(name, signing, tls, exchange)",
         ),
         tests=KEYS,
     ),
@@ -109,7 +117,7 @@ MUTANTS = (
         "helper-is-a-node",
         "a node lets itself in as the helper under another name",
         (
-            "deployment/helper_keys.py",
+            "deployment/helper/keys.py",
             "    Roster(entries, register.server, register.root, helper=made.entry(register.server_certificate))\n",
             "",
         ),
@@ -134,45 +142,45 @@ MUTANTS = (
     of(
         "roster-falls-back",
         "an old roster with a revoked helper is taken again",
-        ("deployment/identity.py", "if newest[0] > own[0] or", "if newest[0] < 0 or"),
+        ("deployment/party.py", "if newest[0] > own[0] or", "if newest[0] < 0 or"),
         tests=KEYS,
     ),
     of(
         "door-waits",
         "a stranger who says nothing keeps his place for ever",
-        ("deployment/door.py", "if knock.until <= now]", "if knock.until <= 0]"),
+        ("deployment/helper/listener.py", "if knock.until <= now]", "if knock.until <= 0]"),
         tests=f"{DOOR}::test_what_is_said_of_strangers_does_not_fill_the_log "
         f"{DOOR}::test_who_does_not_finish_is_turned_away_and_who_is_not_the_server_too",
     ),
     of(
         "door-pushes-out-the-oldest",
         "one address that knocks often pushes out the server",
-        ("deployment/door.py", "if knock.address == most)", "if knock.address)"),
+        ("deployment/helper/listener.py", "if knock.address == most)", "if knock.address)"),
         tests=f"{DOOR}::test_too_many_push_out_the_address_that_knocks_most",
     ),
     of(
         "door-keeps-the-lost-one",
         "a server that lost its power in the middle of a frame waits for two minutes",
-        ("deployment/door.py", "            self._hang_up()\n", ""),
+        ("deployment/helper/listener.py", "            self._hang_up()\n", ""),
         tests=f"{DOOR}::test_a_new_connection_ends_the_one_before_while_its_frame_is_waited_for",
     ),
     of(
         "door-fills-the-log",
         "whoever knocks fills the helper's disk",
-        ("deployment/door.py", "if len(self._complaints) < _COMPLAINTS:", "if len(self._complaints) >= 0:"),
+        ("deployment/helper/listener.py", "if len(self._complaints) < _COMPLAINTS:", "if len(self._complaints) >= 0:"),
         tests=f"{DOOR}::test_what_is_said_of_strangers_does_not_fill_the_log",
     ),
     of(
         "helper-goes-on-without-a-disk",
         "a line that was half written is followed by another, and the account is damaged for ever",
-        ("deployment/count.py", "if desk.account.broken or type(error) is RunError:", "if not desk.account:"),
+        ("deployment/helper/count.py", "if desk.account.broken or type(error) is RunError:", "if not desk.account:"),
         tests=INPUT,
     ),
     of(
         "helper-writes-before-it-listens",
         "a port that is taken leaves a new account behind",
         (
-            "deployment/count.py",
+            "deployment/helper/count.py",
             "with _listener(place) as listener:",
             "open_desk(experiment, keys, state, simulated=simulated)[0].account.close()\n"
             "    with _listener(place) as listener:",
@@ -182,13 +190,13 @@ MUTANTS = (
     of(
         "server-does-not-wait",
         "a helper that is started anew costs a round, and its charge, for every moment that it takes",
-        ("deployment/helper_link.py", "if time.monotonic() + pause > until:", "if pause:"),
+        ("deployment/server/helper_link.py", "if time.monotonic() + pause > until:", "if pause:"),
         tests=MARKS,
     ),
     of(
         "server-keeps-lost-transfers",
         "a new connection goes on with transfers that the helper has forgotten, and its round fails",
-        ("federation/ballots/remote.py", "self._leader.forsake()", "None"),
+        ("federation/aggregation/ballots/count.py", "self._leader.forsake()", "None"),
         tests="tests/federation/ballots/test_remote.py",
     ),
     of(
@@ -205,7 +213,7 @@ MUTANTS = (
         "server-asks-before-it-charges",
         "a server that is killed has asked for a share that its ledger knows nothing of",
         (
-            "federation/ballots/real.py",
+            "federation/aggregation/ballots/count.py",
             "            spend()\n            votes = leader.open(self.coding.leader_noise(round_))\n",
             "            votes = leader.open(self.coding.leader_noise(round_))\n            spend()\n",
         ),
@@ -214,7 +222,7 @@ MUTANTS = (
     of(
         "server-plays-a-round-again",
         "a round that was open when the server was killed is played again",
-        ("experiment/run.py", "opened.round > done:", "opened.round > done + 1:"),
+        ("runs/journal.py", "begun.round > self.done:", "begun.round > self.done + 1:"),
         tests=SERVER_KILLED,
     ),
 )

@@ -69,19 +69,19 @@ MUTANTS = (
     of(
         "signing-key-in-words",
         "a log line shows the key",
-        ("deployment/identity.py", "field(repr=False)", "field()"),
+        ("deployment/party.py", "field(repr=False)", "field()"),
         tests=IDENTITY,
     ),
     of(
         "identity-of-another",
         "a node signs with a key that is not the roster's for its id",
-        ("deployment/identity.py", "if entry.key != own:", "if False:"),
+        ("deployment/party.py", "if entry.key != own:", "if False:"),
         tests=IDENTITY,
     ),
     of(
         "keys-at-the-same-time",
         "two nodes get one id, and one of them is lost",
-        ("deployment/register.py", "fcntl.flock(file.fileno(), fcntl.LOCK_EX)", "pass"),
+        ("deployment/roster_ledger.py", "hold(file.fileno(), wait=True)", "pass"),
         tests=f"{KEYS}::test_commands_at_the_same_time_give_everybody_an_id_of_its_own",
     ),
     of(
@@ -100,7 +100,7 @@ MUTANTS = (
         "renewed-certificate-lives",
         "a revoked node enters with the certificate from before its renewal",
         (
-            "deployment/register.py",
+            "deployment/roster_ledger.py",
             "return (*self.former, self.certificate.serial_number)",
             "return (self.certificate.serial_number,)",
         ),
@@ -139,21 +139,21 @@ MUTANTS = (
     of(
         "amqtt-certificate-optional",
         "anybody enters the trial broker",
-        ("deployment/trial_broker.py", "ssl.CERT_REQUIRED", "ssl.CERT_OPTIONAL"),
-        ("deployment/trial_broker.py", 'raise MQTTError("a client without a certificate")', 'user = "server"'),
+        ("deployment/trial/trial_broker.py", "ssl.CERT_REQUIRED", "ssl.CERT_OPTIONAL"),
+        ("deployment/trial/trial_broker.py", 'raise MQTTError("a client without a certificate")', 'user = "server"'),
         tests=f"{BROKER}::test_a_guest_without_a_certificate_is_refused",
     ),
     of(
         "amqtt-without-revocations",
         "revoked nodes come back to the trial broker",
-        ("deployment/trial_broker.py", "context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF", "pass"),
+        ("deployment/trial/trial_broker.py", "context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF", "pass"),
         tests=f"{BROKER}::test_a_revoked_certificate_is_refused",
     ),
     of(
         "amqtt-believes-names",
         "a node takes another's name at the trial broker",
         (
-            "deployment/trial_broker.py",
+            "deployment/trial/trial_broker.py",
             "session.username = session.client_id = user",
             "session.username = session.client_id = session.username or user",
         ),
@@ -162,14 +162,14 @@ MUTANTS = (
     of(
         "amqtt-free-wills",
         "a node leaves a message in another's name",
-        ("deployment/trial_broker.py", "if session.will_flag:", "if False:"),
+        ("deployment/trial/trial_broker.py", "if session.will_flag:", "if False:"),
         tests=f"{BROKER}::test_a_last_will_reaches_the_server_and_nobody_leaves_one_for_another",
     ),
     of(
         "amqtt-hears-all",
         "a node subscribes to a pattern that covers others",
         (
-            "deployment/trial_broker.py",
+            "deployment/trial/trial_broker.py",
             "        return topic == rule\n",
             '        return topic == rule or "+" in topic\n',
         ),

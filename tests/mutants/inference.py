@@ -6,7 +6,7 @@ from tests.mutants.mutant import of
 
 __all__ = ["MUTANTS"]
 
-ATTACK = "studies/property_attack.py"
+ATTACK = "studies/property.py"
 INSIDER = "tests/studies/test_insider.py"
 PROPERTY = "tests/studies/test_property.py"
 INVERSION = "tests/models/test_inversion.py"
@@ -35,7 +35,7 @@ MUTANTS = (
         "own-noise-forgotten",
         "the insider does not know what it sent",
         (
-            "studies/insider.py",
+            "studies/setting.py",
             "self.public.values(message if self.public.plan is None else words, terms)",
             "message.astype(np.float32)",
         ),
@@ -44,7 +44,7 @@ MUTANTS = (
     of(
         "model-of-another-round",
         "a step is told of the wrong round",
-        ("studies/insider.py", "kept._replace(after=insider.seen.before)", "kept._replace(after=kept.before)"),
+        ("studies/setting.py", "kept._replace(after=insider.seen.before)", "kept._replace(after=kept.before)"),
         tests=INSIDER,
     ),
     of(
@@ -67,7 +67,7 @@ MUTANTS = (
         "learned-from-the-victim",
         "the attacker has the records that it asks about",
         (
-            "studies/property_study.py",
+            "studies/property.py",
             "public, trainer, records[INSIDER], size",
             "public, trainer, records[VICTIM], size",
         ),
@@ -76,7 +76,7 @@ MUTANTS = (
     of(
         "victim-never-has-it",
         "the truth is not what was dealt",
-        ("studies/property_study.py", "number == VICTIM and truth[round_ - 1]", "False"),
+        ("studies/property.py", "number == VICTIM and truth[round_ - 1]", "False"),
         tests=PROPERTY,
     ),
     of(
@@ -100,19 +100,19 @@ MUTANTS = (
     of(
         "similarity-with-another-constant",
         "the similarity is not the paper's",
-        ("threats/ssim.py", "_K2: Final = 0.03", "_K2: Final = 0.01"),
+        ("threats/measures.py", "_K2: Final = 0.03", "_K2: Final = 0.01"),
         tests="tests/threats/test_ssim.py",
     ),
     of(
         "similarity-beyond-the-border",
         "windows reach outside of the image",
-        ("threats/ssim.py", "inside = slice(WINDOW // 2, -(WINDOW // 2))", "inside = slice(1, -1)"),
+        ("threats/measures.py", "inside = slice(WINDOW // 2, -(WINDOW // 2))", "inside = slice(1, -1)"),
         tests="tests/threats/test_ssim.py",
     ),
     of(
         "interval-of-the-true-cases-alone",
         "the interval is too narrow",
-        ("threats/guesses.py", " + below.var(ddof=1) / len(below)", ""),
+        ("threats/measures.py", " + below.var(ddof=1) / len(below)", ""),
         tests="tests/threats/test_guesses.py",
     ),
     of(
@@ -164,7 +164,7 @@ MUTANTS = (
     of(
         "any-scheme-is-linear",
         "an encoding that the attack cannot follow is attacked",
-        ("studies/inversion_study.py", "if abs(one - other) <= 1e-3 * abs(one):", "if True:"),
+        ("studies/inversion.py", "if abs(one - other) <= 1e-3 * abs(one):", "if True:"),
         tests="tests/studies/test_inversion_study.py",
     ),
 )

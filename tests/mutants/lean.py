@@ -15,6 +15,18 @@ TORCH = "tests/models/test_with_torch.py"
 
 MUTANTS = (
     of(
+        "diverged-unit-is-encoded",
+        "what a scheme makes of a diverged unit is summed",
+        ("models/units.py", "for update in chunk[np.isfinite(chunk).all(axis=1)]:", "for update in chunk:"),
+        tests="tests/models/test_units.py",
+    ),
+    of(
+        "unit-weighs-more-in-numpy",
+        "a machine without a compiler clips units to another norm",
+        ("models/units.py", "if squares <= grid.limit:", "if squares <= 2 * grid.limit:"),
+        tests="tests/models/test_units.py",
+    ),
+    of(
         "neon-rounds-twice",
         "a model from ARM is another one",
         ("models/kernels_vector.h", "return vfmaq_f32(c, a, b);", "return a * b + c;"),
@@ -53,19 +65,19 @@ MUTANTS = (
     of(
         "plain-fma-rounds-twice",
         "without a compiler, fl-freq sends other bytes",
-        ("schemes/arithmetic.py", "(error != 0) & even, odd, total", "False, odd, total"),
+        ("schemes/dct.py", "(error != 0) & even, odd, total", "False, odd, total"),
         tests=NATIVE,
     ),
     of(
         "plan-solved-here",
         "a node keeps the accountant in memory",
-        ("privacy/plan/apart.py", "before = _APART.set(True)", "before = _APART.set(False)"),
-        tests="tests/privacy/test_apart.py",
+        ("privacy/plan/process.py", "before = _APART.set(True)", "before = _APART.set(False)"),
+        tests="tests/privacy/test_process.py",
     ),
     of(
         "torch-asked-for-late",
         "a run begins that nobody can train",
-        ("models/with_torch.py", "    if not has_torch():\n", "    if False:\n"),
+        ("core/packages.py", "    if missing:\n", "    if False:\n"),
         tests=TORCH,
     ),
     of(

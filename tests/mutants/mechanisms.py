@@ -9,15 +9,15 @@ __all__ = ["MUTANTS"]
 MINIMISER = "studies/mechanisms/minimiser.py"
 NOISE = "studies/mechanisms/noise.py"
 PLAY = "studies/mechanisms/play.py"
-WEIGHTS = "privacy/noise/weights.py"
-TOPOLOGY = "federation/topology.py"
-SWITCHES = "experiment/switches_table.py"
+WEIGHTS = "privacy/noise/mechanisms.py"
+TOPOLOGY = "federation/aggregation/servers.py"
+SWITCHES = "config/switches.py"
 TEST_MINIMISER = "tests/studies/mechanisms/test_minimiser.py"
 TEST_NOISE = "tests/studies/mechanisms/test_noise.py"
 TEST_STUDY = "tests/studies/mechanisms/test_study.py"
 TEST_WEIGHTS = "tests/privacy/test_weights.py"
 TEST_TOPOLOGY = "tests/federation/test_topology.py"
-REFUSED = "tests/experiment/test_switches.py::test_switches_that_would_void_epsilon_are_refused"
+REFUSED = "tests/config/test_switches.py::test_switches_that_would_void_epsilon_are_refused"
 
 MUTANTS = (
     of(

@@ -13,20 +13,24 @@ MUTANTS = (
     of(
         "every-greeting-is-welcomed",
         "one node that repeats a greeting of 600 bytes fills the server's memory and the broker's",
-        ("federation/mqtt/engine.py", "!= node.answered:\n            return True", "!= ():\n            return True"),
-        ("federation/mqtt/engine.py", "self.left -= 1.0", "self.left -= 0.0"),
+        (
+            "federation/engines/mqtt/engine.py",
+            "!= node.answered:\n            return True",
+            "!= ():\n            return True",
+        ),
+        ("federation/engines/mqtt/engine.py", "self.left -= 1.0", "self.left -= 0.0"),
         tests=MEMORY,
     ),
     of(
         "made-up-lives-are-welcomed",
         "a node that makes up a new life in each greeting is sent the set-up as often as it likes",
-        ("federation/mqtt/engine.py", "self.left -= 1.0", "self.left -= 0.0"),
+        ("federation/engines/mqtt/engine.py", "self.left -= 1.0", "self.left -= 0.0"),
         tests=MEMORY,
     ),
     of(
         "a-line-for-every-greeting",
         "a node that comes and goes without end fills the disk of the server's log",
-        ("federation/mqtt/engine.py", "if not self._over and node.lines.take():", "if not self._over:"),
+        ("federation/engines/mqtt/engine.py", "if not self._over and node.lines.take():", "if not self._over:"),
         tests="tests/attacks/test_b3_log.py",
     ),
     of(
@@ -38,25 +42,29 @@ MUTANTS = (
     of(
         "queue-without-end-for-one-node",
         "what waits for one receiver grows until the server's memory is full",
-        ("federation/mqtt/transport.py", "if ahead and ahead +", "if False and ahead +"),
+        ("federation/engines/mqtt/transport.py", "if ahead and ahead +", "if False and ahead +"),
         tests=MEMORY,
     ),
     of(
         "window-without-end",
         "a broker that acknowledges nothing fills the server's memory",
-        ("federation/mqtt/transport.py", "<= 0:\n                    return False", "<= 0:\n                    break"),
+        (
+            "federation/engines/mqtt/transport.py",
+            "<= 0:\n                    return False",
+            "<= 0:\n                    break",
+        ),
         tests=MEMORY,
     ),
     of(
         "replayed-requests-are-answered",
         "a broker that replays one signed request makes a node send its vector without end",
-        ("deployment/node.py", "elif stored.sent >= REPEATS:", "elif False:"),
+        ("deployment/node/node.py", "elif stored.sent >= REPEATS:", "elif False:"),
         tests=MEMORY,
     ),
     of(
         "inbox-without-end",
         "whoever sends to a node while it trains fills its memory",
-        ("deployment/join.py", "if self.waiting and self.waiting +", "if False and self.waiting +"),
+        ("deployment/node/join.py", "if self.waiting and self.waiting +", "if False and self.waiting +"),
         tests=MEMORY,
     ),
     of(
@@ -73,7 +81,7 @@ MUTANTS = (
     of(
         "rounds-remembered-before-they-are-checked",
         "one request for round 2^32 is the last that a node answers",
-        ("deployment/node.py", "self._check_round(seat, came.round)", "pass"),
+        ("deployment/node/node.py", "self._check_round(seat, came.round)", "pass"),
         tests=WORDS,
     ),
     of(
@@ -111,7 +119,7 @@ MUTANTS = (
     of(
         "escapes-in-greetings",
         "what a server says it plays reaches the node's terminal as it is",
-        ("federation/mqtt/greeting.py", "value if value.isprintable() else one_line(value)", "value"),
+        ("federation/engines/mqtt/greeting.py", "value if value.isprintable() else one_line(value)", "value"),
         tests=WORDS,
     ),
 )

@@ -12,7 +12,7 @@ MUTANTS = (
     of(
         "colluders-add-their-noise",
         "epsilon counts with noise that colluders leave out",
-        ("privacy/plan/solver.py", "present=shares.outsider_part,", ""),
+        ("privacy/plan/charges.py", "present=shares.outsider_part,", ""),
         tests=TESTS,
     ),
     of(
@@ -28,7 +28,7 @@ MUTANTS = (
     of(
         "members-know-of-no-colluders",
         "a member's epsilon counts with noise that colluders leave out",
-        ("privacy/plan/shares.py", "self._least(self.sizes - 1 - self.colluders)", "self._least(self.sizes - 1)"),
+        ("privacy/plan/cohort.py", "self._least(self.sizes - 1 - self.colluders)", "self._least(self.sizes - 1)"),
         tests=TESTS,
     ),
     of(

@@ -7,14 +7,14 @@ from tests.mutants.mutant import of
 __all__ = ["MUTANTS"]
 
 NODE = "tests/deployment/test_opening.py"
-RUNS = "tests/experiment/test_opening.py"
-FRONTS = "tests/experiment/test_deployed_fronts.py"
+RUNS = "tests/assembly/test_opening.py"
+FRONTS = "tests/assembly/test_deployed_fronts.py"
 
 MUTANTS = (
     of(
         "update-at-the-price-of-a-vote",
         "a server asks for an update in round 0, which the ledger charges as a vote or a measurement",
-        ("deployment/node.py", "if (round_ == 0) != self._opening:", "if False:"),
+        ("deployment/node/node.py", "if (round_ == 0) != self._opening:", "if False:"),
         tests=NODE,
     ),
     of(
@@ -26,31 +26,31 @@ MUTANTS = (
     of(
         "stage-of-the-server",
         "a server takes a node back to round 0 after it began to train",
-        ("deployment/node.py", "if came.run == self._run and opening and not self._opening:", "if False:"),
+        ("deployment/node/node.py", "if came.run == self._run and opening and not self._opening:", "if False:"),
         tests=NODE,
     ),
     of(
         "mark-lost-after-the-vote",
         "a node that voted masks a round again after it was restarted",
-        ("deployment/node.py", "ClientState(mark=self._seat.state.mark)", "ClientState()"),
+        ("deployment/node/node.py", "ClientState(mark=self._seat.state.mark)", "ClientState()"),
         tests=NODE,
     ),
     of(
         "open-vote-played-again",
         "a server that was killed in round 0 asks everybody a second time",
-        ("experiment/opening.py", "if read_opened(path) is not None:", "if False:"),
+        ("runs/journal.py", "if read_begun(path) is not None:", "if False:"),
         tests=RUNS,
     ),
     of(
         "vote-of-nobody",
         "the budget of all rounds is spent on coordinates that noise has chosen",
-        ("experiment/opening.py", "if total.reason is not None:", "if False:"),
+        ("runs/journal.py", "if total.reason is not None:", "if False:"),
         tests=RUNS,
     ),
     of(
         "layers-of-the-server",
         "a node trains layers that its operator wanted frozen",
-        ("experiment/deployed.py", "if told.layout != parts.network.layout:", "if False:"),
+        ("assembly/stages.py", "if network.layout != parts.network.layout:", "if False:"),
         tests=FRONTS,
     ),
     of(
@@ -66,7 +66,7 @@ MUTANTS = (
     of(
         "features-out-of-range",
         "whether a node can answer depends on its records, by numbers that a server chose for it",
-        ("deployment/member.py", "np.nan_to_num(found, posinf=0.0, neginf=0.0)", "found"),
+        ("deployment/node/build.py", "np.nan_to_num(found, posinf=0.0, neginf=0.0)", "found"),
         tests="tests/deployment/test_fronts.py",
     ),
 )

@@ -64,7 +64,7 @@ MUTANTS = (
     of(
         "vote-costs-nothing",
         "the bytes of the vote are missing from a client's bytes",
-        ("report/phases.py", 'Part("vote", way, ', 'Part("vote", way, 0 * '),
+        ("report/phases.py", 'PhaseBytes("vote", way, ', 'PhaseBytes("vote", way, 0 * '),
         tests=TRADE,
     ),
     of(

@@ -15,7 +15,7 @@ MUTANTS = (
         "epsilon-of-the-rounds-played",
         "a run that stops early promises less than its plan",
         (
-            "experiment/summary.py",
+            "runs/summary.py",
             '"epsilon": None if plan is None else plan.describe()["epsilon"],',
             '"epsilon": None if plan is None else plan.epsilon_after(min(spent, plan.rounds)),',
         ),
@@ -25,9 +25,9 @@ MUTANTS = (
         "round-epsilon-is-the-reading",
         "rounds.jsonl promises what was spent so far",
         (
-            "experiment/run.py",
-            'told = {"epsilon": plan.epsilon, ',
-            'told = {"epsilon": plan.epsilon_after(ledger.spent_after(round_)), ',
+            "runs/exposure.py",
+            'entry.public |= {"epsilon": plan.epsilon, ',
+            'entry.public |= {"epsilon": spent, ',
         ),
         tests=EARLY,
     ),
@@ -35,7 +35,7 @@ MUTANTS = (
         "best-round-epsilon-is-its-own",
         "the choice of the best round is not charged",
         (
-            "experiment/summary.py",
+            "runs/summary.py",
             '"epsilon_best_round": None if plan is None else plan.describe()["epsilon"],',
             '"epsilon_best_round": best and best.get("epsilon_spent"),',
         ),
@@ -45,7 +45,7 @@ MUTANTS = (
         "old-folder-quotes-its-reading",
         "a folder of an older version is reported with what was spent",
         (
-            "experiment/folder.py",
+            "runs/folder.py",
             'summary["epsilon"] = summary["epsilon_best_round"] = plan.get("epsilon")',
             "pass",
         ),
@@ -94,14 +94,14 @@ MUTANTS = (
     of(
         "refusal-leaves-a-folder",
         "a run that is refused has begun",
-        ("experiment/population.py", "        budget.check(cost, declared)\n        folder", "        folder"),
+        ("runs/population.py", "        budget.check(cost, declared)\n        folder", "        folder"),
         tests=f"{RUNS}::test_a_run_that_would_exceed_the_budget_is_refused_before_training_with_what_is_left",
     ),
     of(
         "budget-never-reserves",
         "a run takes nothing from its budget",
         (
-            "experiment/population.py",
+            "runs/population.py",
             "budget.reserve(run, experiment.experiment.name, plan.digest(), cost, declared)\n",
             "pass\n",
         ),
@@ -111,8 +111,9 @@ MUTANTS = (
         "resume-reserves-nothing",
         "a run that was killed before it reserved goes on for free",
         (
-            "experiment/population.py",
-            "budget.reserve(run, experiment.experiment.name, plan.digest(), cost_of(plan), declared_costs(table))\n",
+            "runs/population.py",
+            "budget.reserve(run, experiment.experiment.name, plan.digest(), cost_of(plan), "
+            "declared_costs(experiment, table))\n",
             "pass\n",
         ),
         tests=f"{RUNS}::test_a_resumed_run_does_not_pay_twice_and_one_killed_before_it_reserved_pays_then",
@@ -120,7 +121,11 @@ MUTANTS = (
     of(
         "resume-pays-twice",
         "a resumed run is charged again",
-        (BUDGET, "        if self.holds(run, plan):\n            return\n", ""),
+        (
+            BUDGET,
+            '        if self.holds(run, plan, None if about is None else about.get("year")):\n            return\n',
+            "",
+        ),
         tests=f"{RUNS}::test_a_resumed_run_does_not_pay_twice_and_one_killed_before_it_reserved_pays_then",
     ),
     of(
@@ -161,16 +166,16 @@ MUTANTS = (
         "seen-cohorts-cost-nothing",
         "a run whose cohorts outsiders saw stays at the amplified epsilon",
         (
-            "experiment/run.py",
-            "            if seen(state):  # charged before a pause or an end shows it\n",
-            "            if False:\n",
+            "runs/population.py",
+            "if seen(state) and table is not None",
+            "if False and table is not None",
         ),
         tests=f"{RUNS}::test_a_run_between_machines_reserves_too_and_pays_as_against_the_server_once_outsiders_saw_a_cohort",
     ),
     of(
         "tuning-spends",
         "runs on public records take from the population's budget",
-        ("experiment/cells.py", "if key not in spared", "if True"),
+        ("search/cells.py", "if key not in spared", "if True"),
         tests=f"{RUNS}::test_tuning_on_public_records_spends_nothing",
     ),
 )

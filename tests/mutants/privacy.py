@@ -22,7 +22,7 @@ MUTANTS = (
     of(
         "server-charged-once-less",
         "epsilon_server is that of m - 1 participations",
-        ("privacy/plan/solver.py", "(own.left(part), most)", "(own.left(part), max(1, most - 1))"),
+        ("privacy/plan/charges.py", "(own.left(part), most)", "(own.left(part), max(1, most - 1))"),
         tests=BLIND,
     ),
     of(
@@ -56,24 +56,28 @@ MUTANTS = (
     of(
         "warm-start-uncharged",
         "the message before round 1 is paid by nobody",
-        ("experiment/protection.py", "for before in (vote, warm, evaluation)", "for before in (vote, evaluation)"),
-        tests="tests/experiment/test_warm_start.py",
+        (
+            "assembly/protection.py",
+            "(vote, warm) if apart else (vote, warm, evaluation)",
+            "(vote,) if apart else (vote, evaluation)",
+        ),
+        tests="tests/assembly/test_warm_start.py",
     ),
     of(
         "warm-start-charged-as-sampled",
         "everyone is asked before round 1, and an outsider's ignorance of who was is charged for",
-        ("experiment/protection.py", "        sample_rate=1.0,\n", ""),
-        tests="tests/experiment/test_warm_start.py",
+        ("assembly/protection.py", "        sample_rate=1.0,\n", ""),
+        tests="tests/assembly/test_warm_start.py",
     ),
     of(
         "warm-start-without-a-ledger",
         "the message before round 1 is opened before it is charged",
         (
-            "experiment/run.py",
-            "server = warm.server if ledger is None else warm.server.with_account(ledger)",
-            "server = warm.server",
+            "runs/loop.py",
+            "_charged(side.server, journal, ledger)",
+            "_charged(side.server, journal, None)",
         ),
-        tests="tests/experiment/test_warm_start.py",
+        tests="tests/assembly/test_warm_start.py",
     ),
     of(
         "nobody-left-for-the-rounds",
@@ -85,7 +89,7 @@ MUTANTS = (
         "floor-is-free",
         "small cohorts that are sent home tell who was drawn",
         (
-            "privacy/plan/solver.py",
+            "privacy/plan/charges.py",
             "floor_slack=floor_slack(request, shares.cap, shares.floor, rounds)",
             "floor_slack=0.0",
         ),
@@ -114,7 +118,7 @@ MUTANTS = (
     of(
         "no-reserve-of-delta",
         "what the Gaussian does not describe is paid by nobody",
-        ("privacy/plan/solver.py", "return request.delta * (1 - RESERVE)", "return request.delta"),
+        ("privacy/plan/charges.py", "return request.delta * (1 - RESERVE)", "return request.delta"),
         tests=f"{BLIND}::test_a_part_of_delta_is_kept_for_what_the_gaussian_does_not_describe",
     ),
     of(

@@ -14,7 +14,7 @@ MUTANTS = (
         "public-by-spelling",
         "the clients' file under another path is another data set",
         (
-            "experiment/public.py",
+            "assembly/public.py",
             "origin(source, table.folder).same_as(origin(table.source, table.folder))",
             "source == table.source",
         ),
@@ -23,14 +23,14 @@ MUTANTS = (
     of(
         "public-records-not-compared",
         "a copy of the clients' file is public",
-        ("experiment/public.py", "clients.overlap(public)\n", "0\n"),
+        ("assembly/public.py", "clients.overlap(public)\n", "0\n"),
         tests=SPELLING,
     ),
     of(
         "front-not-compared",
         "a front is fitted on a copy of the clients' records",
         (
-            "experiment/fronts.py",
+            "assembly/model.py",
             '    check_no_client(experiment, "[model] projection.source", source, public, dataset)\n',
             "",
         ),
@@ -39,7 +39,7 @@ MUTANTS = (
     of(
         "tuned-on-a-copy",
         "settings that were chosen on a copy of the clients' records are not noticed",
-        ("experiment/public.py", "    check_no_client(experiment, key, source, found, clients)\n", ""),
+        ("assembly/public.py", "    check_no_client(experiment, key, source, found, clients)\n", ""),
         tests=SPELLING,
     ),
     of(
@@ -74,7 +74,7 @@ MUTANTS = (
         "split-without-comparison",
         "public records of a divided run are compared with zeros",
         (
-            "experiment/division.py",
+            "assembly/division.py",
             '    _check_compared(experiment, scheme, facts.get("public", {}), common.path)\n',
             "",
         ),
@@ -83,19 +83,19 @@ MUTANTS = (
     of(
         "labels-are-counted",
         "one victim's class changes the shape of a private model",
-        ("experiment/parts.py", "for what, way in dataset.fitted.items():", "for what, way in {}.items():"),
+        ("assembly/parts.py", "for what, way in dataset.fitted.items():", "for what, way in {}.items():"),
         tests=CLASSES,
     ),
     of(
         "labels-of-arrays-are-counted",
         "in Python a victim's class changes the shape of a private model",
-        ("api/data.py", "if columns.classes is None and not isinstance(classes[0], bool):", "if False:"),
+        ("api/data.py", "columns.classes is None and not isinstance(classes[0], bool):", "False:"),
         tests=CLASSES,
     ),
     of(
         "divided-labels-are-counted",
         "who splits records first may count their labels",
-        ("experiment/division.py", 'fitted=told.get("fitted", {}),', "fitted={},"),
+        ("assembly/division.py", 'fitted=told.get("fitted", {}),', "fitted={},"),
         tests=CLASSES,
     ),
     of(

@@ -7,14 +7,18 @@ from tests.mutants.mutant import of
 __all__ = ["MUTANTS"]
 
 TABLES, REPRODUCE = "tests/studies/published/test_tables.py", "tests/studies/published/test_reproduce.py"
-CELLS, COMPARE, SETUP = (f"studies/published/{name}.py" for name in ("cells", "compare", "setup"))
+COMPARE, SETUP = (f"studies/published/{name}.py" for name in ("compare", "setup"))
 BOUNDS, BALANCING = "tests/schemes/test_sign_bounds.py", "tests/data/test_balancing.py"
 
 MUTANTS = (
     of(
         "seeds-share-a-cell",
         "three seeds are one run, and the spread is 0",
-        (SETUP, '("name", "checkpoint_every", "chosen_on")', '("name", "checkpoint_every", "chosen_on", "seed")'),
+        (
+            SETUP,
+            '("name", "checkpoint_every", "chosen_on", "loggers")',
+            '("name", "checkpoint_every", "chosen_on", "seed")',
+        ),
         tests=f"{TABLES}::test_a_cell_is_named_by_what_decides_its_result",
     ),
     of(
@@ -32,7 +36,7 @@ MUTANTS = (
     of(
         "refusal-fails-the-table",
         "a cell that the accountant refuses ends the command",
-        (CELLS, "except (InputError, PrivacyError) as error:", "except InputError as error:"),
+        ("search/runner.py", "except (InputError, PrivacyError) as error:", "except InputError as error:"),
         tests=f"{REPRODUCE}::test_a_cell_that_the_accountant_refuses_says_so_and_the_others_are_run",
     ),
     of(
@@ -91,12 +95,12 @@ MUTANTS = (
         "public-records-are-copied",
         "shifted copies of the records that were set aside go to clients",
         (
-            "experiment/parts.py",
+            "assembly/parts.py",
             "    dataset = augmented(dataset, table.augment, streams.get(Purpose.SPLIT, 2))\n",
             "",
         ),
         (
-            "experiment/parts.py",
+            "assembly/parts.py",
             "    dataset, pair = aim(experiment, dataset)\n",
             "    dataset, pair = aim(experiment, dataset)\n"
             "    dataset = augmented(dataset, table.augment, streams.get(Purpose.SPLIT, 2))\n",

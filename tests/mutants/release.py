@@ -13,6 +13,16 @@ RESUMED = "tests/attacks/test_a9_resume_with_changed_records.py"
 
 MUTANTS = (
     of(
+        "baseline-passes-the-boundary",
+        "the classes of clients' test records are counted and published without a charge",
+        (
+            "runs/evaluation.py",
+            'scores = parts.boundary.release(scores, parts.provenance("test"), "the test records")',
+            "pass",
+        ),
+        tests="tests/runs/test_quality.py",
+    ),
+    of(
         "boundary-open",
         "what was measured on the clients' records leaves a private run",
         ("privacy/release.py", "if not self.passes_test(records):", "if False:"),
@@ -22,7 +32,7 @@ MUTANTS = (
         "boundary-not-at-the-measurement",
         "an evaluation that nobody checked beforehand tells of the clients' records",
         (
-            "experiment/scoring.py",
+            "runs/evaluation.py",
             'scores = release(evaluator.scores(params, "test"), parts.provenance("test"), "the test records")',
             'scores = evaluator.scores(params, "test")',
         ),
@@ -31,13 +41,13 @@ MUTANTS = (
     of(
         "held-out-is-nobodys",
         "early stopping and its numbers are measured on records that were cut from the clients'",
-        ("experiment/parts.py", "    check_held_out(experiment)\n    return dataset", "    return dataset"),
+        ("assembly/parts.py", "    check_held_out(experiment)\n    return dataset", "    return dataset"),
         tests=MEASURED,
     ),
     of(
         "test-cut-from-owners",
         "a private run cuts its test records from the clients of a table",
-        ("experiment/config.py", 'if private is None or private.unsafe_test else "nothing"', 'if True else "nothing"'),
+        ("config/experiment.py", 'if private is None or private.unsafe_test else "nothing"', 'if True else "nothing"'),
         (
             "data/table.py",
             "    if split is None:\n        return Owned()\n",
@@ -65,7 +75,7 @@ MUTANTS = (
     of(
         "owner-on-both-sides",
         "somebody's test records are called nobody's although others of that person's train",
-        ("data/table.py", "np.intersect1d(owners[test], owners[~test]).size", "False"),
+        ("data/table.py", "owners.among(test) & owners.among(~test)", "False"),
         tests=MEASURED,
     ),
     of(
@@ -78,7 +88,7 @@ MUTANTS = (
         "sizes-in-the-plan",
         "the plan of a private run prints how many records the smallest and the largest client have",
         (
-            "experiment/plan.py",
+            "planning/plan.py",
             "    if parts.boundary.passes(parts.counts):\n        return {**parts",
             "    if True:\n        return {**parts",
         ),
@@ -88,7 +98,7 @@ MUTANTS = (
         "work-of-the-clients-records",
         "joules and seconds of a private run follow the number of records that clients hold",
         (
-            "experiment/parts.py",
+            "assembly/parts.py",
             "        if self.boundary.passes(self.counts):\n            return self.partition.mean_size",
             "        if True:\n            return self.partition.mean_size",
         ),
@@ -103,25 +113,25 @@ MUTANTS = (
     of(
         "resumed-without-a-look",
         "a run goes on with other records than it was begun with",
-        ("experiment/run.py", "            check_fingerprint(folder.path, parts)\n", ""),
+        ("runs/loop.py", "            check_fingerprint(folder.path, parts)\n", "            pass\n"),
         tests=RESUMED,
     ),
     of(
         "fingerprint-without-a-key",
         "whoever guesses the records can check the guess against a run folder",
-        ("experiment/fingerprint.py", "hashlib.blake2b(key=secret, salt=salt,", "hashlib.blake2b(salt=salt,"),
+        ("runs/fingerprint.py", "hashlib.blake2b(key=secret, salt=salt,", "hashlib.blake2b(salt=salt,"),
         tests=RESUMED,
     ),
     of(
         "fingerprint-without-salt",
         "two run folders tell whether their records are the same",
-        ("experiment/fingerprint.py", "salt = os.urandom(16)", "salt = bytes(16)"),
+        ("runs/fingerprint.py", "salt = os.urandom(16)", "salt = bytes(16)"),
         tests=RESUMED,
     ),
     of(
         "fingerprint-of-records-alone",
         "records that went to another client are not noticed",
-        ("experiment/fingerprint.py", "    if isinstance(owners, Shards):", "    if False:"),
+        ("runs/fingerprint.py", "    if isinstance(owners, Shards):", "    if False:"),
         tests=RESUMED,
     ),
 )

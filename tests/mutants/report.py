@@ -11,13 +11,20 @@ MATRIX = "tests/report/test_matrix.py tests/report/test_robustness.py"
 CURVES = "tests/report/test_curves.py"
 AUDITS = "tests/report/test_audits.py"
 PAGE = "tests/report/test_html.py"
+NOISY = "tests/models/test_noisy_quality.py"
 
 MUTANTS = (
+    of(
+        "ties-count-whole",
+        "a record of class 1 that ties with one of class 0 counts as ranked above it",
+        ("models/metrics.py", "(np.cumsum(counts) - (counts - 1) / 2)[places]", "np.cumsum(counts)[places]"),
+        tests="tests/models/test_metrics.py",
+    ),
     of(
         "broken-model-has-an-accuracy",
         "a run that ended in guessing shows the accuracy of a lucky round",
         (
-            "report/columns.py",
+            "report/tables.py",
             "DIVERGED if diverged(record) else decimal(record.get(name))",
             "decimal(record.get(name))",
         ),
@@ -38,8 +45,20 @@ MUTANTS = (
     of(
         "broken-run-is-the-best",
         "the highest accuracy on the page belongs to a run that diverged",
-        ("report/html.py", "for record in records if not diverged(record)]", "for record in records]"),
+        ("report/html.py", "if not diverged(record) and weak(record) is None]", "if weak(record) is None]"),
         tests=PAGE,
+    ),
+    of(
+        "coin-is-the-best",
+        "the highest accuracy on the page belongs to a model that always gives one answer",
+        ("report/html.py", "if not diverged(record) and weak(record) is None]", "if not diverged(record)]"),
+        tests="tests/report/test_quality.py",
+    ),
+    of(
+        "coin-is-a-success",
+        "a model whose interval reaches down to the baseline passes as better than it",
+        ("models/quality.py", "    if low > baseline.accuracy:", "    if high > baseline.accuracy:"),
+        tests="tests/models/test_quality.py",
     ),
     of(
         "first-rounds-count-as-diverged",
@@ -50,25 +69,25 @@ MUTANTS = (
     of(
         "settings-are-averaged",
         "runs with and without a setting are one cell, and their average is nobody's",
-        ("report/settings.py", "        if finer > parts:", "        if finer < parts:"),
+        ("report/robustness.py", "        if finer > parts:", "        if finer < parts:"),
         tests=MATRIX,
     ),
     of(
         "defence-goes-unnamed",
         "a scheme looks robust because its rows do not say that a defence helped",
-        ("report/settings.py", '_FOREMOST: Final = {"defence", "guard"}', '_FOREMOST: Final = {""}'),
+        ("report/robustness.py", '_FOREMOST: Final = {"defence", "guard"}', '_FOREMOST: Final = {""}'),
         tests=MATRIX,
     ),
     of(
         "seeds-make-rows",
         "no two runs ever meet in a cell",
-        ("report/settings.py", ' and not key.endswith(".seed")}', "}"),
+        ("report/robustness.py", ' and not key.endswith(".seed")}', "}"),
         tests=MATRIX,
     ),
     of(
         "class-zero-is-no-class",
         "0 is taken for False, and the attacked class 0 is said to be none",
-        ("report/settings.py", "value is None or value is False or value", "value in (None, False) or value"),
+        ("report/robustness.py", "value is None or value is False or value", "value in (None, False) or value"),
         tests=MATRIX,
     ),
     of(
@@ -119,5 +138,33 @@ MUTANTS = (
         "an accusation stands below the table only",
         ("report/page.html", "{% if alarms %}", "{% if false %}"),
         tests=f"{AUDITS} {PAGE}",
+    ),
+    of(
+        "private-run-chooses-its-threshold-on-training-records",
+        "a number that was fitted on the clients' records is in the summary, and nothing charged it",
+        ("runs/evaluation.py", "elif not parts.boundary.passes(Owned()):", "elif False:"),
+        tests="tests/cli/test_predict.py::test_a_private_run_looks_at_no_training_record_for_a_threshold",
+    ),
+    of(
+        "a-hidden-class-has-an-accuracy",
+        "a share of noise is told as sensitivity",
+        ("models/noisy_quality.py", "return count >= max(1.0, HIDDEN * self.stddev)", "return count > 0"),
+        tests=NOISY,
+    ),
+    of(
+        "noisy-verdict-forgets-the-interval",
+        "a model that is as good as the baseline by luck of the noise is called better",
+        (
+            "models/noisy_quality.py",
+            "if accuracy - max(accuracy - interval[0], noise / float(self.counts.sum())) > share:",
+            "if accuracy >= share:",
+        ),
+        tests=NOISY,
+    ),
+    of(
+        "threshold-moves-the-loss",
+        "predict tells another loss of the same probabilities",
+        ("runs/saved_model.py", ' | {"loss": found["loss"]}', ""),
+        tests="tests/cli/test_predict.py::test_a_threshold_changes_the_answers_and_not_the_probabilities",
     ),
 )

@@ -30,24 +30,28 @@ MUTANTS = (
     of(
         "nodes-and-server-bound-to-no-run",
         "the protocol knows runs, and those who play it do not say which",
-        ("deployment/node.py", "bytes.fromhex(self.member.facts.roster), run)", "b'', b'')"),
+        ("deployment/node/node.py", "bytes.fromhex(self.member.facts.roster), run)", "b'', b'')"),
         (
-            "experiment/deployed.py",
-            "run_digest(self.federation, self.new_run if run is None else run)",
-            "run_digest(b'', b'')",
+            "assembly/parties.py",
+            "run=run_digest(self.federation, run)",
+            "run=run_digest(b'', b'')",
         ),
         tests=RUNS,
     ),
     of(
         "marks-of-the-last-run-only",
         "a run id that is minted twice lets a node mask a round twice",
-        ("deployment/book.py", "self._marks.setdefault(run, (RoundMark(), RoundMark()))", "RoundMark(), RoundMark()"),
+        (
+            "deployment/node/state.py",
+            "self._marks.setdefault(run, (RoundMark(), RoundMark()))",
+            "RoundMark(), RoundMark()",
+        ),
         tests=RUNS,
     ),
     of(
         "marks-without-their-run",
         "the second run of a node begins after the last round of the first, or is masked twice",
-        ("deployment/book.py", 'name = f"mark-{run.hex()}"', 'name = f"mark-{id(run)}"'),
+        ("deployment/node/state.py", 'name = f"mark-{run.hex()}"', 'name = f"mark-{id(run)}"'),
         tests=RUNS,
     ),
 )

@@ -109,7 +109,7 @@ MUTANTS = (
     of(
         "fewer-keys-than-the-threshold",
         "a client shares its secrets among too few",
-        ("secagg/keylist.py", "1 + len(places) < session.degree.threshold", "1 + len(places) < 0"),
+        ("secagg/rules.py", "1 + len(places) < session.degree.threshold", "1 + len(places) < 0"),
         tests=LISTS,
     ),
     of(
@@ -121,13 +121,13 @@ MUTANTS = (
     of(
         "client-takes-a-key-twice",
         "two masks of a vector cancel, or a helper plays several clients",
-        ("secagg/keylist.py", "len(set(public)) != len(public)", "False"),
+        ("secagg/rules.py", "len(set(public)) != len(public)", "False"),
         tests=LISTS,
     ),
     of(
         "server-takes-a-key-twice",
         "one client spoils everyone's round",
-        ("secagg/keylist.py", "if any(key in other for other in others", "if any(False for other in others"),
+        ("secagg/rules.py", "if any(key in other for other in others", "if any(False for other in others"),
         tests=f"{LISTS} {REFUSALS}",
     ),
     of(
@@ -180,7 +180,7 @@ MUTANTS = (
     of(
         "survivors-unsigned",
         "signatures do not name the survivors: each client can be told others",
-        ("secagg/agreement.py", " + messages.write_set(session, survivors)", ""),
+        ("secagg/rules.py", " + messages.write_set(session, survivors)", ""),
         tests=LISTS,
     ),
     of(

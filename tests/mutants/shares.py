@@ -72,7 +72,7 @@ MUTANTS = (
     of(
         "liars-untold",
         "the operator does not hear who lied",
-        ("federation/secure.py", "total.failures |= server.accused", "pass"),
+        ("federation/aggregation/secure.py", "total.failures |= server.accused", "pass"),
         tests="tests/federation/test_lying_server.py",
     ),
 )

@@ -14,7 +14,7 @@ MUTANTS = (
     of(
         "watchers-take-a-round-for-public",
         "progress of a private run without epsilon tells failures and bytes",
-        ("experiment/records.py", '{**self.operator, "private": True}', "{**self.operator}"),
+        ("runs/records.py", '{**self.operator, "private": True}', "{**self.operator}"),
         tests=TERMINAL,
     ),
     of(
@@ -26,13 +26,13 @@ MUTANTS = (
     of(
         "owners-of-a-test-file-unread",
         "a client's other records are called nobody's",
-        ("experiment/parts.py", "if whose is None and dataset.owners & other.owners:", "if False:"),
+        ("assembly/parts.py", "if whose is None and dataset.owners & other.owners:", "if False:"),
         tests=OWNERS,
     ),
     of(
         "owners-of-a-public-file-unread",
         "a client's other records are called public",
-        ("experiment/public.py", "len(clients.owners & public.owners)", "0"),
+        ("assembly/public.py", "len(clients.owners & public.owners)", "0"),
         tests=OWNERS,
     ),
     of(

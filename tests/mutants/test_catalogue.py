@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-from tests.mutants.__main__ import ROOT, misfit
+from tests.mutants.__main__ import ROOT, misfit, texts_of
 from tests.mutants.catalogue import MUTANTS
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import Body, Mutant
 
 
 def test_names_are_unique() -> None:
@@ -31,14 +30,19 @@ def test_every_mutant_applies_and_is_python() -> None:
     assert wrong == []
 
 
+def test_a_body_takes_the_place_of_a_whole_function() -> None:
+    text = 'class A:\n    def f(self):\n        """Two."""\n        return 2\n\n    def g(self):\n        return 3\n'
+    changed = Body("a.py", "A.f", "x = 1\nreturn x").made(text)
+    assert (
+        changed == "class A:\n    def f(self):\n        x = 1\n        return x\n\n    def g(self):\n        return 3\n"
+    )
+    assert Body("a.py", "A.h", "pass").problem(text) == "a.py has no function A.h"
+
+
 def _problem(mutant: Mutant) -> str | None:
     if (problem := misfit(ROOT, mutant)) is not None:
         return problem
-    texts: dict[Path, str] = {}
-    for edit in mutant.edits:
-        path = ROOT / "src" / "sottovoce" / edit.file
-        texts[path] = texts.get(path, path.read_text()).replace(edit.old, edit.new)
-    for path, text in texts.items():
+    for path, text in texts_of(ROOT, mutant).items():
         if path.suffix == ".py":
             try:
                 ast.parse(text)

@@ -8,7 +8,7 @@ __all__ = ["MUTANTS"]
 
 GUARD = "tests/federation/test_guard.py"
 WORDS = "tests/federation/test_conspiracy.py"
-RUNS = "tests/experiment/test_threat.py"
+RUNS = "tests/assembly/test_threat.py"
 
 MUTANTS = (
     of(
@@ -43,25 +43,25 @@ MUTANTS = (
     of(
         "attackers-add-their-noise",
         "malicious clients of a private run look as strong as honest ones",
-        ("federation/conspiracy.py", "or self.omit_noise:", "and self.omit_noise:"),
+        ("federation/wrappers/conspiracy.py", "or self.omit_noise:", "and self.omit_noise:"),
         tests=WORDS,
     ),
     of(
         "attackers-wrap",
         "the sum of the attackers wraps around the modulus and undoes their work",
-        ("federation/conspiracy.py", "_QUARTER / malicious", "4 * _QUARTER"),
+        ("federation/wrappers/conspiracy.py", "_QUARTER / malicious", "4 * _QUARTER"),
         tests=WORDS,
     ),
     of(
         "honest-clients-keep-the-class",
         "an out-backdoor is contradicted by everybody else, and succeeds less than it should",
-        ("experiment/threat.py", "attacked, Without(owners, struck)", "attacked, owners"),
+        ("assembly/threat.py", "attacked, Without(owners, struck)", "attacked, owners"),
         tests=RUNS,
     ),
     of(
         "attack-on-nobody",
         "no client of a round is malicious, and every scheme looks robust",
-        ("federation/malicious.py", "_replace(malicious=self._round,", "_replace(malicious=frozenset(),"),
+        ("federation/wrappers/malicious.py", "_replace(malicious=self._round,", "_replace(malicious=frozenset(),"),
         tests=f"{RUNS} -k fifth",
     ),
     of(

@@ -6,26 +6,26 @@ from tests.mutants.mutant import of
 
 __all__ = ["MUTANTS"]
 
-WAYS = "tests/experiment/test_ways.py"
+WAYS = "tests/planning/test_ways.py"
 ALONE = f"{WAYS}::test_every_way_costs_and_promises_what_a_plan_of_it_tells"
 
 MUTANTS = (
     of(
         "ballots-compared-with-the-clients-noise",
         "one aggregator seems to learn as little as the server of a full cohort, and a client to have more than a vote",
-        ("experiment/ways.py", 'with_noise_by(plan, "aggregators")', 'with_noise_by(plan, "clients")'),
+        ("planning/compare.py", "with_noise_by(plan, protocol.noise_by)", 'with_noise_by(plan, "clients")'),
         tests=ALONE,
     ),
     of(
         "a-refused-way-has-an-epsilon",
         "session keys are promised an epsilon that counts on cohorts that they cannot have",
-        ("experiment/ways.py", "None if self.refused else self.plan", "self.plan"),
+        ("planning/compare.py", "None if self.refused else self.plan", "self.plan"),
         tests=f"{WAYS}::test_a_way_that_the_file_cannot_be_played_in_says_why_and_has_no_epsilon",
     ),
     of(
         "session-keys-on-a-graph-of-rounds",
         "session keys seem as dear as fresh masks",
-        ("experiment/ways.py", 'survivors(clients)), key_life="session")', 'survivors(clients)), key_life="round")'),
-        tests=ALONE,
+        ("federation/aggregation/standing.py", 'key_life="session", neighbours', 'key_life="round", neighbours'),
+        tests="tests/federation/test_secure.py::test_every_aggregator_keeps_the_contract",
     ),
 )

@@ -12,20 +12,20 @@ MUTANTS = (
     of(
         "helper-not-pinned",
         "whoever holds a server's certificate of the federation counts the ballots",
-        ("deployment/helper_link.py", "if peer_print(connection) != self._pinned:", "if False:"),
+        ("deployment/server/helper_link.py", "if peer_print(connection) != self._pinned:", "if False:"),
         tests=TESTS,
     ),
     of(
         "helper-on-tls-1-2",
         "certificates of both sides are readable on the wire",
-        ("deployment/frames.py", "context.minimum_version = ssl.TLSVersion.TLSv1_3", "pass"),
+        ("deployment/helper/frames.py", "context.minimum_version = ssl.TLSVersion.TLSv1_3", "pass"),
         tests=TESTS,
     ),
     of(
         "broker-of-any-host",
         "a broker's certificate of another host is believed",
         (
-            "federation/mqtt/sockets.py",
+            "federation/engines/mqtt/transport.py",
             "context.minimum_version = ssl.TLSVersion.TLSv1_2",
             "context.check_hostname = False",
         ),
@@ -44,7 +44,7 @@ MUTANTS = (
     of(
         "roster-of-the-same-revision",
         "two machines are shown two rosters of one number",
-        ("deployment/identity.py", "or (newest[0] == own[0] and newest != own)", ""),
+        ("deployment/party.py", "or (newest[0] == own[0] and newest != own)", ""),
         tests=TESTS,
     ),
     of(
@@ -57,7 +57,7 @@ MUTANTS = (
     of(
         "mark-without-lock",
         "two processes of one node mask a round both, and their difference shows",
-        ("secagg/mark.py", "fcntl.flock(file.fileno(), fcntl.LOCK_EX)", "pass"),
+        ("secagg/mark.py", "hold(file.fileno(), wait=True)", "pass"),
         tests=TESTS,
     ),
     of(

@@ -39,7 +39,7 @@ def test_a_fixed_cohort_is_charged_for_the_client_it_displaces() -> None:
 
 
 def test_one_participation_against_the_server_has_no_amplification() -> None:
-    answer = calculate(**PAPERS, noise_multiplier=1.54, max_participations=1)
+    answer = calculate(**PAPERS, noise_multiplier=1.54, max_participations=1, threshold=1.0)
 
     assert answer["epsilon_server"] == pytest.approx(2.673, abs=5e-4)
 
@@ -69,8 +69,8 @@ def test_the_calculator_answers_with_the_promised_keys() -> None:
 
 
 def test_a_server_that_may_know_a_third_of_the_noise_pays_for_less_of_it() -> None:
-    everyone = calculate(**PAPERS, noise_multiplier=1.2244)
-    two_thirds = calculate(**PAPERS, noise_multiplier=1.2244, threshold=2 / 3)
+    everyone = calculate(**PAPERS, noise_multiplier=1.2244, threshold=1.0)
+    two_thirds = calculate(**PAPERS, noise_multiplier=1.2244)  # the default, as of a run
 
     assert everyone["epsilon_server"] == pytest.approx(16.28, abs=0.01)
     assert two_thirds["epsilon_server"] == pytest.approx(21.23, abs=0.01)
@@ -79,7 +79,8 @@ def test_a_server_that_may_know_a_third_of_the_noise_pays_for_less_of_it() -> No
 
 @pytest.mark.parametrize("accountant", ACCOUNTANTS)
 def test_full_participation_is_the_plain_gaussian(accountant: str) -> None:
-    answer = calculate(sample_rate=1.0, rounds=4, delta=1e-6, noise_multiplier=3.0, accountant=accountant)
+    keys = {"sample_rate": 1.0, "rounds": 4, "delta": 1e-6, "noise_multiplier": 3.0}
+    answer = calculate(**keys, accountant=accountant, threshold=1.0)
 
     assert answer["max_participations"] == 4
     assert answer["epsilon"] == pytest.approx(answer["epsilon_server"])

@@ -11,7 +11,7 @@ import pytest
 from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.privacy import PrivacyPlan, Randomness
 from sottovoce.privacy.plan.ballots import solve_ballot_grid
-from sottovoce.privacy.plan.shares import Shares
+from sottovoce.privacy.plan.cohort import Shares
 
 PAPERS: dict[str, Any] = {
     "clients": 6000,

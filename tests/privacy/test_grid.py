@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sottovoce.core.errors import InputError, PrivacyError, RunError
 from sottovoce.privacy.noise.grid import COARSEST, FINEST, FINEST_SHARE, TAIL, solve_grid
 from sottovoce.privacy.noise.lattice import ROUNDING
-from sottovoce.privacy.plan.shares import Shares
+from sottovoce.privacy.plan.cohort import Shares
 
 CNN = 1_663_370
 

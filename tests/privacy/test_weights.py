@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import gamma, kstest, laplace
 
 from sottovoce.core.errors import InputError
-from sottovoce.privacy.noise.mechanisms import Staircase
-from sottovoce.privacy.noise.weights import CoordinateStaircase, GammaShare, Radial
+from sottovoce.privacy.noise.mechanisms import CoordinateStaircase, GammaShare, Radial, Staircase
 
 FALSE_ALARM = 1e-6
 

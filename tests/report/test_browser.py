@@ -43,8 +43,11 @@ addEventListener("load", function () { setTimeout(async function () {
     told.ink = getComputedStyle(document.querySelector(".xtitle")).fill;
     told.loaded = performance.getEntriesByType("resource").length;
     var drawn = document.getElementById("trade-bytes"), figure = {data: drawn.data, layout: drawn.layout};
-    told.png = (await Plotly.toImage(alone(figure, "a"), {format: "png", width: 300, height: 200})).slice(0, 22);
-    var svg = await Plotly.toImage(alone(figure, "<b> & co"), {format: "svg", width: 300, height: 200});
+    told.png = (await picture(figure, "a", "png", 300, 200)).slice(0, 22);
+    var svg = await picture(figure, "<b> & co", "svg", 300, 200);
+    var mark = drawn.querySelector(".trace path[transform]").getBoundingClientRect();
+    drawn.dispatchEvent(new PointerEvent("pointermove", {clientX: mark.x + 3, clientY: mark.y + 3}));
+    told.tip = drawn.querySelector(".tip").hidden ? "" : drawn.querySelector(".tip").textContent;
     told.svg = decodeURIComponent(svg);
     told.figure = figureCsv(document.getElementById("by-round"));
     var table = document.querySelector(".sorts table"), heads = table.tHead.rows[1].cells;
@@ -55,7 +58,7 @@ addEventListener("load", function () { setTimeout(async function () {
     var place = Array.from(heads).findIndex(function (head) { return head.textContent === "outsiders"; });
     heads[place].click(); told.ascending = names();
     heads[place].click(); told.descending = names();
-    sift("FL-TOP yes"); told.sifted = names(); told.table = tableCsv(table); sift("");
+    sift("FL-TOP paper"); told.sifted = names(); told.table = tableCsv(table); sift("");
     told.faults = faults.slice();
     await fetch("http://127.0.0.1:9/").catch(function () {});
     await new Promise(function (done) { setTimeout(done, 50); });
@@ -138,7 +141,11 @@ def test_nothing_is_loaded_and_a_request_is_refused_by_the_page_itself(desk: dic
 
 def test_pictures_stand_alone_on_white_with_a_title_that_is_no_markup(desk: dict[str, Any]) -> None:
     assert desk["png"] == "data:image/png;base64,"
-    assert ">&#60;b&#62; &amp; co</text>" in desk["svg"] and "rgb(255, 255, 255)" in desk["svg"]
+    assert ">&lt;b&gt; &amp; co</text>" in desk["svg"] and "rgb(255, 255, 255)" in desk["svg"]
+
+
+def test_pointing_at_a_mark_tells_its_run(desk: dict[str, Any]) -> None:
+    assert "accuracy" in desk["tip"]
 
 
 def test_a_csv_has_every_point_and_no_cell_is_run_by_a_spreadsheet(desk: dict[str, Any]) -> None:

@@ -56,7 +56,7 @@ def test_a_profile_shows_joules_by_part_with_two_digits_and_the_year(make_run: M
 
 def test_the_table_of_runs_shows_joules_with_two_digits(make_run: Maker) -> None:
     record = facts([read_run(make_run(summary=told(spent(0.2567, 2.1, 1.8), "phone-lte")))])[0]
-    from sottovoce.report.columns import columns
+    from sottovoce.report.tables import columns
 
     (column,) = (column for column in columns([record]) if column.key == "joules_per_client")
     assert column.show(record) == "4.2"

@@ -6,7 +6,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from plotly.offline import get_plotlyjs
 
 from sottovoce.core.errors import InputError
 from sottovoce.report import facts, page, read_run, read_runs, write_html
@@ -44,9 +43,9 @@ def test_the_page_loads_nothing_from_anywhere(make_run: Maker) -> None:
     elements = Elements(text)
     assert elements.links == []
     assert not {"link", "iframe", "object", "embed", "base"} & set(elements.tags)
-    ours = text.replace(get_plotlyjs(), "")
-    assert not re.search(r"https?://|@import|url\(", ours)
-    assert len(text) - len(ours) == len(get_plotlyjs())  # inlined, and once
+    ours = text.replace("http://www.w3.org/2000/svg", "")  # a name, which nothing is loaded from
+    assert not re.search(r"https?://|@import|url\([^#]", ours.replace('"url(#"', ""))
+    assert len(text) < 150_000
 
 
 def test_the_page_holds_table_figures_explanation_and_configs(make_run: Maker) -> None:
@@ -85,7 +84,7 @@ def test_titles_axes_and_highlights_name_the_metric_that_chose_the_best_round(
     metrics = ("accuracy", "balanced_accuracy")
     runs = [make_run(name, name=name, metrics=metrics, summary=told) for name in ("a", "b")]
 
-    text = page(*read_runs(runs)).replace(get_plotlyjs(), "")
+    text = page(*read_runs(runs))
 
     words = title.lower()
     assert f"<figcaption>{title} for the bytes sent<" in text and f"<figcaption>{title} by round<" in text
@@ -127,7 +126,7 @@ def _attacked(make_run: Maker, **keys: object) -> list[Path]:
 
 
 def test_a_page_without_attacks_and_audits_has_nothing_of_them(make_run: Maker) -> None:
-    text = page([read_run(make_run())]).replace(get_plotlyjs(), "")
+    text = page([read_run(make_run())])
 
     body = text[text.index("</style>") :]
     for word in (
@@ -146,7 +145,7 @@ def test_a_page_without_attacks_and_audits_has_nothing_of_them(make_run: Maker) 
 def test_attacks_bring_matrix_curves_classes_and_their_explanation(make_run: Maker) -> None:
     runs, _ = read_runs(_attacked(make_run))
 
-    text = page(runs).replace(get_plotlyjs(), "")
+    text = page(runs)
     words = " ".join(" ".join(Elements(text).words).split())
 
     assert "in-backdoor; 10 % of the cohort malicious; some runs without" in words
@@ -162,7 +161,7 @@ def test_attacks_bring_matrix_curves_classes_and_their_explanation(make_run: Mak
 def test_a_run_that_diverged_is_a_hatched_dash_and_never_the_highest(make_run: Maker) -> None:
     runs, _ = read_runs(_attacked(make_run, diverged=True, summary={"accuracy_best": 0.99}))
 
-    text = page(runs).replace(get_plotlyjs(), "")
+    text = page(runs)
 
     assert re.search(r'class="cell broken" title="[^"]*diverged[^"]*">-</td>', text)
     assert "<b>0.8200</b><span>calm</span>" in text and "0.9900" not in text
@@ -172,7 +171,7 @@ def test_a_run_that_diverged_is_a_hatched_dash_and_never_the_highest(make_run: M
 def test_a_dozen_curves_are_drawn_and_the_others_when_they_are_opened(make_run: Maker) -> None:
     runs = [read_run(make_run(f"r{index}", threat=BACKDOOR, success=0.5)) for index in range(14)]
 
-    text = page(runs).replace(get_plotlyjs(), "")
+    text = page(runs)
 
     assert "<summary>2 more</summary>" in text
     opened = text.index('addEventListener("toggle"')
@@ -183,7 +182,7 @@ def test_a_dozen_curves_are_drawn_and_the_others_when_they_are_opened(make_run: 
 def test_an_audit_is_drawn_beside_the_proof_and_an_accusation_stands_at_the_top(make_run: Maker) -> None:
     audit = {"epsilon": 1.0, "epsilon_lower": 2.0, "confidence": 0.95, "accused": True, "reasons": ["<b>leaks</b>"]}
     audit["note"] = "a lower bound is no proof"
-    text = page([read_run(make_run(private=True, audit=audit))]).replace(get_plotlyjs(), "")
+    text = page([read_run(make_run(private=True, audit=audit))])
 
     assert text.index('role="alert"') < text.index("Side by side")
     assert "&lt;b&gt;leaks&lt;/b&gt;" in text and "<b>leaks" not in text
@@ -210,7 +209,7 @@ def test_hostile_names_are_words_and_nothing_else(make_run: Maker) -> None:
     text = page([read_run(path), read_run(make_run("another", name="other"))])
 
     assert Elements(text).tags == calm.tags
-    ours = text.replace(get_plotlyjs(), "")
+    ours = text
     assert "<script>alert" not in ours and "<img" not in ours and "62615533" not in ours
     assert HOSTILE in " ".join(Elements(text).words)
 

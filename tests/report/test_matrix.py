@@ -9,9 +9,9 @@ from rich.console import Console
 
 from sottovoce.core.errors import InputError
 from sottovoce.report import facts, read_run
-from sottovoce.report.matrix import View, matrix_tables, remarks, views
+from sottovoce.report.matrix import MatrixView, matrix_tables, remarks, views
 from sottovoce.report.png import write_robustness_png
-from sottovoce.report.robustness import Cell, cells
+from sottovoce.report.robustness import SeedGroup, cells
 
 from .conftest import Maker
 
@@ -19,7 +19,7 @@ BACKDOOR = {"attack": "in-backdoor", "fraction": 0.1, "source": 1, "target": 2}
 RANDOM = {"attack": "random", "fraction": 0.1}
 
 
-def _cells(make_run: Maker, *runs: dict[str, Any]) -> list[Cell]:
+def _cells(make_run: Maker, *runs: dict[str, Any]) -> list[SeedGroup]:
     read = []
     for index, keys in enumerate(runs):
         summary = {"accuracy_best": keys.pop("accuracy", 0.9)}
@@ -35,7 +35,7 @@ def _drawn(*renderables: object, width: int = 200) -> str:
     return text.getvalue()
 
 
-def _texts(view: View) -> list[list[str]]:
+def _texts(view: MatrixView) -> list[list[str]]:
     return [[view.text(cell) for cell in row] for row in view.cells]
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.experiment.small import small
+from tests.runs.small import small
 
-from sottovoce.experiment.plan import plan
+from sottovoce.planning.plan import plan
 from sottovoce.report.planning import Section, plan_sections, write_plan
 from sottovoce.report.units import epsilon
 

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sottovoce.report import facts, read_run
-from sottovoce.report.robustness import Cell, cells, worth_a_matrix
-from sottovoce.report.settings import in_words, picked, telling
+from sottovoce.report.robustness import SeedGroup, cells, in_words, picked, telling, worth_a_matrix
 
 from .conftest import Maker
 
@@ -30,7 +29,7 @@ class Lab:
         summary = {f"{metric}_best": accuracy, **keys.pop("summary", {})}
         self.runs.append(read_run(self._make(f"run{len(self.runs)}", summary=summary, **keys)))
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[SeedGroup]:
         return cells(self.runs, facts(self.runs))
 
 

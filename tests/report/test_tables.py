@@ -8,9 +8,8 @@ import pytest
 from rich.console import Console
 
 from sottovoce.report import facts, read_run, read_runs, rows, table
-from sottovoce.report.columns import columns
 from sottovoce.report.runs import DAMAGED
-from sottovoce.report.tables import card, grouped, notes
+from sottovoce.report.tables import card, columns, grouped, notes
 
 from .conftest import Maker
 
@@ -35,7 +34,7 @@ def test_a_row_has_quality_privacy_bytes_the_papers_cost_and_time(make_run: Make
     assert row == {
         "label": "top",
         "scheme": "fl-top",
-        "private": "yes, intact",
+        "private": "on paper",
         "rounds": "10",
         "accuracy_best": "0.8200 (8)",
         "accuracy_final": "0.8000",
@@ -210,7 +209,7 @@ def test_a_broken_ledger_is_in_the_table_and_below_it(make_run: Maker) -> None:
 
     text = _drawn(*table(_facts(path), 240))
 
-    assert "yes, broken" in text
+    assert "on paper, broken" in text
     assert "the ledger does not prove epsilon: ledger.jsonl line 4 is damaged" in text
 
 
@@ -231,3 +230,12 @@ def test_a_table_is_sorted_by_numbers_in_full_and_by_nothing_where_there_is_none
 
     assert ranks["epsilon"] == ["Infinity", "0.75", ""] and ranks["accuracy_best"] == ["0.82", "0.82", ""]
     assert ranks["bytes_up_total"] == ["100000", "100000", ""] and ranks["label"] == ["plain", "private", "x"]
+
+
+def test_a_run_of_numbers_shows_no_accuracy_and_what_the_constant_answer_reaches() -> None:
+    baseline = {"answer": "120.9", "mae": 10.7, "rmse": 13.2}
+    told = {"label": "numbers", "status": "finished", "mae_final": 6.8, "mae_best": 6.8, "selected_by": "mae"}
+    shown = _drawn(card({**told, "accuracy_final": None, "accuracy_best": None, "quality": {"baseline": baseline}}))
+
+    assert "accuracy" not in shown
+    assert "MAE 10.7000, RMSE 13.2000, always answering '120.9'" in shown

@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 from numpy.random import Generator
 
+from sottovoce.checks.schemes import CHECKS, SchemeTrial, prepare, scheme_checks
 from sottovoce.core.errors import InputError
 from sottovoce.core.vectors import Vector
 from sottovoce.schemes import Message, Scheme, State, Task, known, make
-from sottovoce.testing.schemes import CHECKS, Trial, prepare, scheme_checks
 
 PAGE = Path(__file__).parents[2] / "docs" / "add-a-scheme.md"
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("name", known())
-def test_every_scheme_keeps_every_promise(name: str, check: Callable[[Trial], None]) -> None:
+def test_every_scheme_keeps_every_promise(name: str, check: Callable[[SchemeTrial], None]) -> None:
     check(prepare(make(name), dim=203))
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from sottovoce.checks.schemes import prepare
 from sottovoce.core import wire
 from sottovoce.schemes import Scheme, make
-from sottovoce.testing.schemes import prepare
 
 PAPER = 1_663_370
 SUBSETS = ["fl-top", "fl-top-bis", "fl-rnd", "fl-basic", "fl-bas-2", "fl-bas-3", "fl-bas-4"]

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from sottovoce.core.errors import InputError
-from sottovoce.schemes import known, make
-from sottovoce.schemes.registry import scheme_class
+from sottovoce.schemes import SCHEMES, known, make
 
 
 def test_the_registry_holds_the_thirteen_names_of_the_design() -> None:
@@ -104,7 +103,7 @@ def test_an_outside_scheme_that_cannot_serve_is_refused(
     importlib.invalidate_caches()
 
     with pytest.raises(InputError, match=message):
-        scheme_class(place)
+        SCHEMES[place]
 
 
 def test_naming_the_schemes_does_not_load_scipy() -> None:

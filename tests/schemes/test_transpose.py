@@ -6,10 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sottovoce.core.errors import InputError
-from sottovoce.schemes import known, make
-from sottovoce.schemes.registry import scheme_class
+from sottovoce.schemes import SCHEMES, known, make
 
-LINEAR = [name for name in known() if scheme_class(name).linear and not scheme_class(name).once]
+LINEAR = [name for name in known() if SCHEMES[name].linear and not SCHEMES[name].once]
 
 
 @settings(max_examples=20, deadline=None)
@@ -17,7 +16,7 @@ LINEAR = [name for name in known() if scheme_class(name).linear and not scheme_c
 @pytest.mark.parametrize("name", LINEAR)
 def test_the_transpose_moves_an_encoding_to_the_other_side_of_a_product(name: str, dim: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    keys = {"ratio": 0.3} if "ratio" in scheme_class(name).own_keys() else {}
+    keys = {"ratio": 0.3} if "ratio" in SCHEMES[name].own_keys() else {}
     start, importance = rng.standard_normal((2, dim)).astype(np.float32)
     scheme = make(name, **keys).bind(dim, seed=seed, start=start, importance=importance)
     update, message = rng.standard_normal(dim), rng.standard_normal(scheme.length)

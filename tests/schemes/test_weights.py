@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from sottovoce.checks.schemes import SchemeTrial, prepare
 from sottovoce.core import wire
 from sottovoce.core.errors import RunError
 from sottovoce.core.vectors import Vector
 from sottovoce.schemes import known, make
 from sottovoce.schemes.weights import LARGEST, pack_weights, unpack_weights, weights_size
-from sottovoce.testing.schemes import Trial, prepare
 
 SENDING = [name for name in known() if make(name).sends_weights]
 
@@ -60,5 +60,5 @@ def test_clients_of_every_scheme_start_at_the_rounded_model_and_the_server_keeps
     assert sizes[1] < 0.6 * sizes[0] + wire.HEADER
 
 
-def _started(trial: Trial, payload: bytes) -> Vector:
+def _started(trial: SchemeTrial, payload: bytes) -> Vector:
     return trial.client.receive(payload, {}).params

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sottovoce.core.errors import SecAggError, WireError
-from sottovoce.secagg import PHASES, agreement, messages, primitives
+from sottovoce.secagg import PHASES, messages, primitives, rules
 
 Factory = Any
 REFUSED = (SecAggError, WireError)
@@ -133,7 +133,7 @@ def test_secrets_go_as_soon_as_no_phase_needs_them(cohort: Factory) -> None:
 
 
 def unmask_request(round_: Any, survivors: list[int], dropped: list[int], signatures: dict[int, bytes]) -> bytes:
-    body = agreement.write_unmask(round_.session, survivors, dropped, signatures)
+    body = rules.write_unmask(round_.session, survivors, dropped, signatures)
     return messages.seal_request(round_.session, "unmask", 5, body)
 
 

@@ -14,16 +14,7 @@ import pytest
 from tests.secagg.transcripts import LIVES, Transcript
 
 from sottovoce.core.errors import SecAggError
-from sottovoce.secagg import (
-    Registrar,
-    RoundClient,
-    RoundServer,
-    StandingClient,
-    agreement,
-    keylist,
-    messages,
-    verifying_key,
-)
+from sottovoce.secagg import Registrar, RoundClient, RoundServer, StandingClient, messages, rules, verifying_key
 from sottovoce.secagg import server as of_round
 from sottovoce.secagg import standing_server as of_session
 
@@ -111,10 +102,8 @@ def test_no_key_comes_twice_in_the_list_that_a_client_believes(
     public = {c: message[messages.HEADER : -64] for c, message in honest.items()}
     for keys, good in ((public, True), (forge(public), False)):
         sealed = {c: messages.seal_reply(session, "advertise", c, keys[c], made.signing[c]) for c in keys}
-        entries = {
-            session.position(c): keylist.Keys(keys[c][:32], keys[c][32:], sealed[c][-64:]) for c in keys if c != 5
-        }
-        request = messages.seal_request(session, "share", 5, keylist.write_keys(session, entries, [1, 2, 3]))
+        entries = {session.position(c): rules.Keys(keys[c][:32], keys[c][32:], sealed[c][-64:]) for c in keys if c != 5}
+        request = messages.seal_request(session, "share", 5, rules.write_keys(session, entries, [1, 2, 3]))
         server = RoundServer(session) if life == "round" else Registrar(session)
         _, rejected = server.collect("advertise", sealed)
         if good:
@@ -124,10 +113,10 @@ def test_no_key_comes_twice_in_the_list_that_a_client_believes(
             with pytest.raises(SecAggError, match="the key list has a key twice"):
                 answer_keys(clients[5], request)
     honest_list = {
-        session.position(c): keylist.Keys(public[c][:32], public[c][32:], honest[c][-64:]) for c in public if c != 5
+        session.position(c): rules.Keys(public[c][:32], public[c][32:], honest[c][-64:]) for c in public if c != 5
     }
     answer_keys(
-        clients[5], messages.seal_request(session, "share", 5, keylist.write_keys(session, honest_list, [1, 2, 3]))
+        clients[5], messages.seal_request(session, "share", 5, rules.write_keys(session, honest_list, [1, 2, 3]))
     )
 
 
@@ -205,7 +194,7 @@ def test_a_signature_of_other_survivors_does_not_count(cohort: Factory, life: st
     signed = {client: played.answer("consistency", client) for client in played.ids}
     session = played.session
     signatures = {session.position(client): signed[client][-64:] for client in played.ids[1:5]}
-    body = agreement.write_unmask(session, range(6), [6], signatures)
+    body = rules.write_unmask(session, range(6), [6], signatures)
 
     with pytest.raises(SecAggError, match="client 8 did not sign these survivors"):
         played.clients[victim].unmask(messages.seal_request(session, "unmask", victim, body))

@@ -7,18 +7,19 @@ from typing import Any
 
 import pytest
 
+from sottovoce.core.wire import Traffic
 from sottovoce.secagg import PHASES, KeyedEntropy, Registrar, StandingClient
-from sottovoce.secagg.sizes import Sizes, enrolment_sizes, round_sizes
+from sottovoce.secagg.sizes import enrolment_sizes, round_sizes
 
 from .test_standing import Standing
 
 Factory = Any
 
 
-def written(sent: dict[str, dict[int, bytes]], received: dict[str, dict[int, bytes]]) -> dict[str, set[Sizes]]:
+def written(sent: dict[str, dict[int, bytes]], received: dict[str, dict[int, bytes]]) -> dict[str, set[Traffic]]:
     """Return the different pairs of sizes, up and down, that clients of each phase had."""
     return {
-        phase: {Sizes(len(received[phase][client]), len(request)) for client, request in requests.items()}
+        phase: {Traffic(len(received[phase][client]), len(request)) for client, request in requests.items()}
         for phase, requests in sent.items()
     }
 
@@ -69,5 +70,5 @@ def test_enrolment_takes_the_bytes_that_were_told(cohort: Factory, clients: int)
 
     told = enrolment_sizes(session, opening=123)
 
-    assert {Sizes(len(key), 123) for key in keys.values()} == {told["enrol"]}
-    assert {Sizes(0, len(keylist)) for keylist in lists.values()} == {told["introduce"]}
+    assert {Traffic(len(key), 123) for key in keys.values()} == {told["enrol"]}
+    assert {Traffic(0, len(keylist)) for keylist in lists.values()} == {told["introduce"]}

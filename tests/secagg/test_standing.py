@@ -20,7 +20,6 @@ from sottovoce.secagg import (
     RoundServer,
     StandingClient,
     StandingServer,
-    agreement,
     masks,
     messages,
     rules,
@@ -206,9 +205,9 @@ def test_both_lists_naming_one_peer_and_a_second_unmask_are_refused(cohort: Fact
     with pytest.raises(SecAggError, match="unmask is not next"):
         standing.clients[5].unmask(standing.sent["unmask"][5])
 
-    body = memoryview(agreement.write_unmask(session, range(5), [4, 5], signatures))
+    body = memoryview(rules.write_unmask(session, range(5), [4, 5], signatures))
     with pytest.raises(SecAggError, match="client 17 is named both"):
-        agreement.check_unmask(session, body, me=0, survivors=frozenset(range(5)), owners=range(6))
+        rules.check_unmask(session, body, me=0, survivors=frozenset(range(5)), owners=range(6))
 
 
 def test_a_standing_client_can_be_stored_between_phases(cohort: Factory) -> None:

@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 from sottovoce.privacy.noise.grid import solve_grid
 from sottovoce.privacy.noise.lattice import ROUNDING, rounding_ratio, sum_slack
-from sottovoce.privacy.plan.shares import Shares
+from sottovoce.privacy.plan.cohort import Shares
 
 REACH = 600
 

@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 from tests.federation.driven import GoneError, drive, sending
 
+from sottovoce.checks.twin import TwinAccount
 from sottovoce.core.streams import Purpose, Seeds, Streams
-from sottovoce.federation.aggregate import Direct
+from sottovoce.federation.aggregation.direct import Direct
 from sottovoce.federation.coding import Private
 from sottovoce.federation.cohort import Cohort
 from sottovoce.federation.engine import Request
 from sottovoce.federation.round import Server, server_round
-from sottovoce.federation.vote import VOTE, Vote
+from sottovoce.federation.stages.vote import VOTE, Vote
 from sottovoce.models import LocalTraining
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.privacy.plan.vote import vote_plan
 from sottovoce.schemes import Scheme, make
 from sottovoce.schemes.packed_signs import expand
-from sottovoce.testing.twin import Book
 
 FALSE_ALARM = 1e-6
 DIM = 20_000
@@ -62,7 +62,7 @@ def errors(
         Direct(coding, plan.shares.survivors),
         seeds.server,
         plan=plan,
-        account=Book(),
+        account=TwinAccount(),
     )
     state = server.init(np.zeros(DIM, np.float32))
     cohort, _ = server.draw(state, round_)

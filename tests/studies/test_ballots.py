@@ -10,9 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from sottovoce.cli import main
-from sottovoce.cli.study import app
+from sottovoce.cli.commands.study import study
+from sottovoce.config.experiment import Experiment, load, parse
 from sottovoce.core.errors import InputError
-from sottovoce.experiment.config import Experiment, load, parse
+from sottovoce.search import runner
 from sottovoce.studies import ballots
 
 FILE = Path(__file__).parents[2] / "experiments" / "threats" / "ballots-small.toml"
@@ -23,7 +24,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[Experiment]:
     """Replace runs by what they would be asked: accuracy falls with the share of attackers where words are shared."""
     seen: list[Experiment] = []
 
-    def pretend(experiment: Experiment, folder: Path, *, resume: bool) -> dict[str, Any]:
+    def pretend(experiment: Experiment, folder: Path, **keys: Any) -> dict[str, Any]:
         seen.append(experiment)
         part = 0.0 if experiment.threat is None else float(experiment.threat.fraction)
         shared = experiment.secure == "ideal"
@@ -34,7 +35,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[Experiment]:
             "bytes_up_per_client_round": 900 if shared else 226,
         }
 
-    monkeypatch.setattr(ballots, "run", pretend)
+    monkeypatch.setattr(runner, "run", pretend)
     return seen
 
 
@@ -62,8 +63,8 @@ def test_rows_are_averages_over_seeds(played: list[Experiment], tmp_path: Path) 
 def test_the_command_prints_one_table(played: list[Experiment], tmp_path: Path) -> None:
     given = ["ballots", str(FILE), "--attack", "out-backdoor", "--fraction", "0.1", "--out", str(tmp_path)]
 
-    told = CliRunner().invoke(app, [*given, "--json"])
-    shown = CliRunner().invoke(app, [*given, "--quiet"])
+    told = CliRunner().invoke(study, [*given, "--json"])
+    shown = CliRunner().invoke(study, [*given, "--quiet"])
 
     rows = json.loads(told.stdout)["rows"]
     assert {row["arm"]: row["votes"] for row in rows}["ballots"] == 1.0

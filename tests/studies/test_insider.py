@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from sottovoce.assembly.stages import ServerSide
+from sottovoce.checks.twin import few, play
 from sottovoce.core.streams import Purpose, Seeds, Streams
 from sottovoce.core.vectors import Vector
-from sottovoce.experiment.ready import Ready
 from sottovoce.federation.coding import Terms
 from sottovoce.models import Shard, Trainer, make_trainer
-from sottovoce.studies.insider import INSIDER, Deal, Seen, Update, watch
-from sottovoce.studies.property_attack import others_part, others_vote
-from sottovoce.studies.setting import prepare, public_of
-from sottovoce.testing.twin import few, play
+from sottovoce.studies.property import others_part, others_vote
+from sottovoce.studies.setting import INSIDER, Deal, Seen, Update, prepare, public_of, watch
 from tests.studies.tiny import people, tables
 
 PRIVACY = {"noise_multiplier": 2.0, "delta": 1e-2, "clip_norm": 0.1, "accountant": "rdp", "unsafe_public": True}
@@ -24,7 +23,7 @@ ADAPTIVE = {**PRIVACY, "clipping": "adaptive", "count_stddev": 2.0}
 SIGNS = {"noise_multiplier": 2.0, "delta": 1e-2, "accountant": "rdp"}
 
 
-def honest(ready: Ready) -> tuple[Trainer, Deal, Update]:
+def honest(ready: ServerSide) -> tuple[Trainer, Deal, Update]:
     """Return clients that train as in any run: on all of their own records."""
     parts = ready.protection.parts
     trainer = make_trainer(parts.network, parts.training())
@@ -88,7 +87,7 @@ def test_what_everybody_knows_holds_no_seed(privacy: dict[str, Any] | None) -> N
     assert len(looked_at) > 3
 
 
-def others_sums(ready: Ready, seen: list[Seen]) -> list[Vector]:
+def others_sums(ready: ServerSide, seen: list[Seen]) -> list[Vector]:
     """Return what the others really added in each round, from their own records and noise."""
     parts, public = ready.protection.parts, public_of(ready)
     trainer, deal, _ = honest(ready)

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from numpy.random import Generator
 
+from sottovoce.config.experiment import Experiment
 from sottovoce.core.errors import InputError
 from sottovoce.core.vectors import Vector
-from sottovoce.experiment.config import Experiment
 from sottovoce.schemes.base import Message, Scheme, State
-from sottovoce.studies.inversion_study import infer_images
+from sottovoce.studies.inversion import infer_images
 from tests.studies.tiny import images, tables
 
 PRIVACY = {"noise_multiplier": 1.0, "delta": 1e-2, "clip_norm": 0.5, "accountant": "rdp"}

@@ -11,27 +11,25 @@ from sottovoce.core.streams import Purpose
 from sottovoce.core.vectors import Vector
 from sottovoce.federation.coding import Terms
 from sottovoce.models import Shard, make_trainer
-from sottovoce.studies.insider import Seen
-from sottovoce.studies.property_attack import Attack, Records, check_step
-from sottovoce.studies.property_study import infer_property
-from sottovoce.studies.setting import prepare, public_of
+from sottovoce.studies.property import PropertyAttack, PropertyRecords, check_step, infer_property
+from sottovoce.studies.setting import Seen, prepare, public_of
 from tests.studies.tiny import people, tables
 
 PRIVACY = {"noise_multiplier": 30.0, "delta": 1e-2, "clip_norm": 0.01, "accountant": "rdp"}
 
 
-def attack(scheme: str = "fl-std", model: str = "mlp", **changes: Any) -> tuple[Attack, Vector]:
+def attack(scheme: str = "fl-std", model: str = "mlp", **changes: Any) -> tuple[PropertyAttack, Vector]:
     """Return an attacker with half of the people as its own records, and w_0."""
     ready = prepare(tables(scheme, model={"name": model, "hidden": 8}), people())
     parts, public = ready.protection.parts, public_of(ready)
     places = parts.partition.records(0)
-    records = Records(
+    records = PropertyRecords(
         Shard(parts.dataset.x_train[places], parts.dataset.y_train[places]),
         parts.dataset.properties["tall"].train[places] == 1,
     )
     keys: dict[str, Any] = {"batch": 16, "share": 1.0, "pairs": 1, "features": "best", "classifier": "logistic"}
     trainer = make_trainer(parts.network, parts.training())
-    return Attack(public, trainer, records, **keys | changes), parts.start
+    return PropertyAttack(public, trainer, records, **keys | changes), parts.start
 
 
 def test_a_batch_has_the_share_that_is_asked_for_and_no_record_twice() -> None:
@@ -120,7 +118,7 @@ def test_whole_updates_are_pooled_by_filter_and_by_unit() -> None:
 
 
 def test_a_large_kernel_is_told_by_the_units_on_both_sides() -> None:
-    from sottovoce.studies.property_attack import _pooled
+    from sottovoce.studies.property import _pooled
 
     kernel = np.random.default_rng(1).standard_normal((100, 60)).astype(np.float32)
     filters = np.random.default_rng(2).standard_normal((3, 3, 4, 5)).astype(np.float32)

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from sottovoce.assembly.overrides import Given
+from sottovoce.config.experiment import Experiment, parse
 from sottovoce.core.provenance import Public
 from sottovoce.data import Dataset, Property
-from sottovoce.experiment.config import Experiment, parse
-from sottovoce.experiment.given import Given
 
 NOBODY = Public("drawn from a seed")
 

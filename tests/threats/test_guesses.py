@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from sottovoce.core.errors import InputError
-from sottovoce.threats.guesses import judge
+from sottovoce.threats.measures import judge
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5)), min_size=6, max_size=40))

@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError
-from sottovoce.threats.ssim import ssim
+from sottovoce.threats.measures import ssim
 
 RNG = np.random.default_rng(3)
 

@@ -10,18 +10,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import DataError
-
-__all__ = [
-    "Labels",
-    "Pair",
-    "fifth",
-    "fifth_of_owners",
-    "inputs",
-    "is_torch_dataset",
-    "number_labels",
-    "pair",
-    "prepare",
-]
+from sottovoce.core.target import Kind
 
 Labels = tuple[Any, ...]  # the classes as the user names them, in the order of their numbers
 
@@ -40,19 +29,26 @@ def is_torch_dataset(data: object) -> bool:
     return hasattr(data, "__len__") and hasattr(data, "__getitem__") and not hasattr(data, "__array__")
 
 
-def pair(data: Any, where: str) -> Pair:
+def pair(data: Any, where: str, kind: Kind = "class") -> Pair:
     """Return records and labels from an (x, y) pair or a torch Dataset of (x, y) items."""
     if is_torch_dataset(data):
-        return _read_torch(data, where)
+        return _read_torch(data, where, kind)
     if not (isinstance(data, tuple | list) and len(data) == 2):
         raise DataError(f"{where} must be an (x, y) pair or a torch Dataset, got {_kind(data)}")
     x, y = _array(data[0], f"{where}: x"), _array(data[1], f"{where}: y")
     if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
         raise DataError(f"{where}: x has {_count(x)} records and y {_count(y)} labels; each record needs one label")
+    if kind == "answers":
+        if y.ndim != 2:
+            raise DataError(
+                f"{where}: y must hold a row of answers a record for task='multilabel', got shape {y.shape}"
+            )
+        return Pair(x[:, np.newaxis] if x.ndim == 1 else x, y)
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim != 1:
-        raise DataError(f"{where}: y must hold one label a record, got shape {y.shape}; of one-hot rows take argmax(1)")
+        ways = "of one-hot rows take argmax(1); for several answers a record set task='multilabel'"
+        raise DataError(f"{where}: y must hold one label a record, got shape {y.shape}; {ways}")
     return Pair(x[:, np.newaxis] if x.ndim == 1 else x, y)
 
 
@@ -117,12 +113,29 @@ def number_labels(
     return numbered, tuple(place)
 
 
-def fifth(y: NDArray[np.int64], rng: Generator, owners: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
+def label_values(part: NDArray[Any], where: str) -> NDArray[Any]:
+    """Return labels that are numbers, or refuse texts and what is not finite."""
+    if part.dtype.kind not in "uifb":
+        raise DataError(f"{where}: task='regression' needs labels that are numbers, got {_plain(part.flat[0])!r}")
+    values = part.astype(np.float64)
+    if bad := int(np.count_nonzero(~np.isfinite(values))):
+        raise DataError(f"{where}: {bad} of {len(values)} labels are NaN or infinite; remove these records")
+    return values
+
+
+def label_answers(part: NDArray[Any], where: str) -> NDArray[Any]:
+    """Return rows of yes-or-no answers as 0 and 1."""
+    if part.dtype.kind not in "uifb" or not np.isin(part, (0, 1)).all():
+        raise DataError(f"{where}: task='multilabel' needs rows of 0 and 1 as labels, got {_plain(part.flat[0])!r}")
+    return part.astype(np.int64)
+
+
+def fifth(y: NDArray[Any], rng: Generator, owners: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
     """Mark a fifth of the records for tests, classes in proportion; no owner loses the last record."""
     if len(y) < 5:
         raise DataError(f"{len(y)} records are too few to set a fifth aside for tests; give test=(x_test, y_test)")
     order = rng.permutation(len(y))
-    order = order[np.argsort(y[order], kind="stable")]
+    order = order[np.argsort(y[order] if y.ndim == 1 else y[order].sum(1), kind="stable")]
     # Every fifth record of the records sorted by class; the place to start is random.
     turns = np.arange(len(y)) + int(rng.integers(5))
     chosen = order[turns % 5 == 0]
@@ -148,12 +161,12 @@ def fifth_of_owners(owners: NDArray[np.int64], rng: Generator) -> NDArray[np.boo
     return np.isin(owners, chosen)
 
 
-def _read_torch(data: Any, where: str) -> Pair:
+def _read_torch(data: Any, where: str, kind: Kind) -> Pair:
     if not len(data):
         raise DataError(f"{where} is empty")
     tensors = getattr(data, "tensors", None)  # of a TensorDataset: all at once
     if isinstance(tensors, tuple) and len(tensors) == 2:
-        return pair(tensors, where)
+        return pair(tensors, where, kind)
     xs, ys = [], []
     for number in range(len(data)):
         item = data[number]
@@ -164,7 +177,7 @@ def _read_torch(data: Any, where: str) -> Pair:
     shapes = {x.shape for x in xs}
     if len(shapes) > 1:
         raise DataError(f"{where}: all records must have one shape, got {sorted(shapes)[:3]}")
-    return pair((np.stack(xs), ys), where)
+    return pair((np.stack(xs), ys), where, kind)
 
 
 def _found(labels: NDArray[Any]) -> Sequence[Any]:
@@ -182,7 +195,9 @@ def _found(labels: NDArray[Any]) -> Sequence[Any]:
         return range(max(2, 1 + int(present[-1])))
     if labels.dtype == object and all(isinstance(label, str) for label in labels):
         return sorted(set(labels))
-    raise DataError(f"labels must be integers, booleans or texts, got {_plain(labels[0])!r}")
+    raise DataError(
+        f"labels must be integers, booleans or texts, got {_plain(labels[0])!r}; to learn numbers set task='regression'"
+    )
 
 
 def _plain(label: Any) -> Any:

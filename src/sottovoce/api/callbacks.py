@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from sottovoce.core.errors import InputError
-
-__all__ = ["adapted"]
+from sottovoce.runs.loggers import LOGGERS
 
 _METHODS = ("on_start", "on_round", "on_end")
 
@@ -30,11 +29,17 @@ class _Adapted:
 
 
 def adapted(callbacks: Any) -> list[object]:
-    """Return callbacks in the form that a run calls; a function is called after every round, as `on_round` is."""
-    if callable(callbacks) or not isinstance(callbacks, Iterable):
+    """Return callbacks in the form that a run calls; a function is called after every round, as `on_round` is.
+
+    A text names a logger.
+    """
+    if callable(callbacks) or isinstance(callbacks, str) or not isinstance(callbacks, Iterable):
         callbacks = [callbacks]
     ready: list[object] = []
     for callback in callbacks:
+        if isinstance(callback, str):
+            ready.append(LOGGERS[callback]())
+            continue
         if isinstance(callback, type):
             raise InputError(
                 f"callbacks must be objects, got the class {callback.__name__}; write {callback.__name__}()"

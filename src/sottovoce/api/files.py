@@ -9,13 +9,15 @@ from typing import Any
 from sottovoce.api.callbacks import adapted
 from sottovoce.api.model import make
 from sottovoce.api.result import Result
-from sottovoce.experiment import config
-from sottovoce.experiment.config import Experiment
-from sottovoce.experiment.run import Observer, default_folder
-from sottovoce.experiment.run import run as play
-from sottovoce.experiment.saved import read_inputs
-
-__all__ = ["load", "result", "run"]
+from sottovoce.assembly.model import task_keys
+from sottovoce.config import experiment as config
+from sottovoce.config.experiment import Experiment
+from sottovoce.config.model import ModelTable
+from sottovoce.core.target import Target
+from sottovoce.report.runs import read_run
+from sottovoce.runs.loop import Observer, default_folder
+from sottovoce.runs.loop import run as play
+from sottovoce.runs.saved_model import read_inputs
 
 
 def load(path: Path | str, changes: Iterable[str] = ()) -> Experiment:
@@ -52,5 +54,13 @@ def result(folder: Path | str, model: Any = None) -> Result:
     if model is None:
         return Result(folder)
     told = read_inputs(Path(folder))
-    network = make(model, tuple(told["input_shape"]), told["classes"], input_scale=told["input_scale"])
+    table = ModelTable.model_validate(read_run(Path(folder)).table("model"))
+    network = make(
+        model,
+        tuple(told["input_shape"]),
+        told["classes"],
+        input_scale=told["input_scale"],
+        task=task_keys(table),
+        target=Target.of(told.get("target")),
+    )
     return Result(folder, network=network)

@@ -6,14 +6,12 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from sottovoce.config import tables
+from sottovoce.config.experiment import Experiment, parse
 from sottovoce.data import OVER
-from sottovoce.experiment import tables
-from sottovoce.experiment.config import Experiment, parse
-from sottovoce.federation.evaluation import NORM, evaluations
+from sottovoce.federation.stages.evaluation import NORM, evaluations
 from sottovoce.privacy.accounting.calculator import calculate
 from sottovoce.schemes import Scheme
-
-__all__ = ["Privacy", "filled", "measure"]
 
 _VOTE_SHARE: Final = 0.25  # of epsilon, at most, for the vote before round 1, and for measurements by clients
 _BLURRED: Final = 0.1  # standard deviation of an accuracy above which nobody measures
@@ -43,17 +41,18 @@ def filled(
 ) -> dict[str, Any]:
     """Return the table of `[privacy]`, with the choices that an experiment file leaves to its author.
 
-    Without a clip norm, clipping is "adaptive"; in a small federation the count that it adapts by gets more noise than
-    usual, so that the updates keep most of the budget. Without public data, a scheme that chooses its coordinates lets
-    the clients vote for them, with as much noise as it takes to cost at most a quarter of epsilon. Ballots have none
-    of this.
+    Without a clip norm, clipping is "adaptive", and 1 for each record or person where these are protected; in a small
+    federation the count that it adapts by gets more noise than usual, so that the updates keep most of the budget.
+    Without public data, a scheme that chooses its coordinates lets the clients vote for them, with as much noise as
+    it takes to cost at most a quarter of epsilon. Ballots have none of this.
 
     Guarantee: both are private and part of the budget, which the plan of the run solves and checks as ever.
     """
     table = privacy.model_dump(exclude_unset=True, exclude_none=True)
     if ballots:
         return table
-    if "clipping" not in table and "clip_norm" not in table and scheme.form == "floats" and not scheme.once:
+    adapts = privacy.unit == "client" and scheme.form == "floats" and not scheme.once
+    if "clipping" not in table and "clip_norm" not in table and adapts:
         table["clipping"] = "adaptive"
         usual = float(experiment.cohort.sample_rate) * experiment.data.clients / 20
         if "count_stddev" not in table and (noise := _round_noise(privacy, experiment)) > usual:
@@ -80,6 +79,10 @@ def measure(asked: dict[str, Any], privacy: tables.PrivacyTable, experiment: Exp
     if ballots or experiment.aggregation.defence != "none" or experiment.client.balanced == OVER:
         return
     every = general.get("evaluate_every", experiment.experiment.rounds)
+    if privacy.unit != "client":  # who is measured on has an account of its own, and its noise follows from the targets
+        general |= {"evaluation": "federated", "evaluate_every": every}
+        asked["client"] = {"held_out": 0.2, **asked.get("client", {})}
+        return
     times = evaluations(experiment.experiment.rounds, every)
     noise = _least_noise(privacy, experiment, times)
     cohort = float(experiment.cohort.sample_rate) * experiment.data.clients
@@ -105,15 +108,18 @@ def _vote_noise(privacy: tables.PrivacyTable, experiment: Experiment) -> float:
 
 def _least_noise(privacy: tables.PrivacyTable, experiment: Experiment, times: int) -> float | None:
     """Return the least noise of the list at which so many releases cost at most a quarter of epsilon; None: no one."""
-    for noise in _VOTE_NOISE if privacy.epsilon is not None else ():
-        if _cost(privacy, experiment, times, noise_multiplier=noise)["epsilon"] <= _VOTE_SHARE * (privacy.epsilon or 0):
+    budget = privacy.epsilon
+    if budget is None and privacy.unit != "client":
+        budget = privacy.epsilon_server
+    for noise in _VOTE_NOISE if budget is not None else ():
+        if _cost(privacy, experiment, times, noise_multiplier=noise)["epsilon"] <= _VOTE_SHARE * (budget or 0):
             return noise
     return None
 
 
 def _cost(privacy: tables.PrivacyTable, experiment: Experiment, rounds: int, **known: float) -> dict[str, Any]:
     return calculate(
-        sample_rate=float(experiment.cohort.sample_rate),
+        sample_rate=float(experiment.cohort.sample_rate if privacy.unit == "client" else privacy.unit_rate),
         rounds=rounds,
         delta=privacy.delta,
         sampling=experiment.cohort.sampling,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import shutil
 import weakref
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from sottovoce.api.arrays import inputs, prepare
 from sottovoce.core.errors import InputError
+from sottovoce.core.packages import require
 from sottovoce.core.vectors import Vector
 from sottovoce.data import Preprocessing, as_table
 from sottovoce.data.files import read_npz
@@ -21,10 +23,8 @@ from sottovoce.report.runs import Run, read_run
 from sottovoce.report.units import epsilon, human_bytes
 
 if TYPE_CHECKING:
-    from sottovoce.experiment.saved import SavedModel
     from sottovoce.models import Model
-
-__all__ = ["Result"]
+    from sottovoce.runs.saved_model import SavedModel
 
 
 class Result:
@@ -45,6 +45,7 @@ class Result:
         self._network = network
         self._classes = classes
         self._own = own
+        self._others: tuple[Result, ...] = ()  # not this one: a result that held itself would keep its folder
         if own is not None:
             weakref.finalize(self, shutil.rmtree, own, ignore_errors=True)
         if self._run.summary is None:
@@ -73,6 +74,22 @@ class Result:
         """Return the resolved experiment, table by table."""
         return self._run.tables
 
+    @property
+    def seeds(self) -> tuple[Result, ...]:
+        """Return the results of all seeds that were played together, this one first."""
+        return (self, *self._others)
+
+    def add_seeds(self, others: Sequence[Result]) -> None:
+        """Take in the results of the same experiment with other seeds."""
+        self._others = (*self._others, *others)
+
+    @property
+    def over_seeds(self) -> dict[str, Any]:
+        """Return mean, spread, lowest and highest of each metric over all seeds, and what they cost together."""
+        from sottovoce.search.seeds import over_seeds
+
+        return over_seeds([each.summary for each in self.seeds])
+
     def __getitem__(self, key: str) -> Any:
         return self.summary[key]
 
@@ -81,17 +98,16 @@ class Result:
 
     def frame(self) -> Any:
         """Return the rounds as a pandas frame."""
-        try:
-            import pandas
-        except ImportError:
-            raise InputError("frame() needs pandas; install it, or use .rounds, a list of dicts") from None
+        require("frame()", "pandas")
+        import pandas
+
         return pandas.DataFrame(self.rounds).set_index("round")
 
     # The model.
 
     @cached_property
     def _saved(self) -> SavedModel:
-        from sottovoce.experiment.saved import SavedModel, read_inputs
+        from sottovoce.runs.saved_model import SavedModel, read_inputs
 
         told = read_inputs(self.folder)
         network = self._network or self._rebuilt(told)
@@ -99,9 +115,9 @@ class Result:
 
     def _rebuilt(self, told: dict[str, Any]) -> Model:
         """Return the network that the config names, from what is written down about the records."""
-        from sottovoce.experiment.saved import rebuilt
-        from sottovoce.experiment.tables import ModelTable
+        from sottovoce.config.tables import ModelTable
         from sottovoce.models import NAMES
+        from sottovoce.runs.saved_model import rebuilt
 
         model = self.config["model"]
         if model["name"] not in NAMES:
@@ -133,14 +149,20 @@ class Result:
             return {name: tensors[name] for name in tensors.files}
 
     def predict(self, x: Any) -> NDArray[Any]:
-        """Return the class of each record, as the labels named it; a frame is treated as the training frame was."""
+        """Return the answer to each record: its class as the labels named it, a number, or a row of 0 and 1.
+
+        A frame is treated as the training frame was.
+        """
+        made = self._saved.predict(self._records(x))
+        if made.task.target.kind != "class":
+            return made.answers
         classes = np.empty(len(self.classes), object)
         classes[:] = self.classes
-        chosen = classes[self.predict_scores(x).argmax(1)]
+        chosen = classes[made.answers]
         return np.array(chosen.tolist())
 
     def predict_scores(self, x: Any) -> NDArray[np.float64]:
-        """Return the probability of each class, one row a record."""
+        """Return the probability of each class or answer, one row a record; a number has none."""
         probabilities: NDArray[np.float64] = self._saved.predict(self._records(x)).probabilities
         return probabilities
 
@@ -165,6 +187,22 @@ class Result:
         from sottovoce.report.figures import by_round
 
         return by_round([self._run])
+
+    def export(self, path: Path | str, to: str | None = None, *, features: bool = False) -> Path:
+        """Write the final model for other programs: torch, onnx or npz, as `sottovoce export` does.
+
+        Without `to` the end of the path says the form: .pt2, .onnx or .npz. ONNX of a table has one input a column,
+        or with `features` the features that were made of them.
+        """
+        from sottovoce.models.export import SUFFIX
+
+        target = Path(path)
+        form = to or {suffix: name for name, suffix in SUFFIX.items()}.get(target.suffix)
+        if form is None:
+            ends = ", ".join(f"{suffix} ({name})" for name, suffix in SUFFIX.items())
+            raise InputError(f"the path of an export must end in one of {ends}, or to= say the form, got {str(path)!r}")
+        self._saved.export(target, form, features=features)
+        return target
 
     def save(self, path: Path | str) -> Path:
         """Copy the run folder; `sottovoce.result(path)` and `sottovoce report` read it."""
@@ -196,6 +234,10 @@ class Result:
             facts[lead.replace("_", " ").removesuffix(" accuracy") if len(lead) > 9 else lead] = (
                 f"{told[f'{lead}_final']:.4f} ({best})"
             )
+        if len(self.seeds) > 1:
+            facts |= self._seed_facts(lead)
+        if told.get("verdict"):
+            facts["verdict"] = str(told["verdict"])
         if told["private"]:
             facts["epsilon"] = _epsilons(told)
         else:
@@ -204,6 +246,17 @@ class Result:
         if up is not None and down is not None:
             facts["bytes"] = f"{human_bytes(up)} up, {human_bytes(down)} down, a client and round"
         facts["folder"] = str(self.folder) + (" (temporary)" if self._own is not None else "")
+        return facts
+
+    def _seed_facts(self, lead: str) -> dict[str, str]:
+        told = self.over_seeds
+        spread, together = told["metrics"].get(f"{lead}_final"), told["together"]
+        facts = {"seeds": f"{len(self.seeds)}, of which this is the first"}
+        if spread is not None:
+            facts["seeds"] += f"; {lead.replace('_', ' ')} {spread['mean']:.4f} ± {spread['spread']:.4f}"
+        if together is not None:
+            known = f"{epsilon(together['epsilon'])}, {epsilon(together['epsilon_server'])} against the server"
+            facts["together"] = f"epsilon {known}, delta {together['delta']:.3g}: every seed was charged"
         return facts
 
 

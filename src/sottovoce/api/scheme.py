@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from sottovoce.checks.schemes import scheme_checks
+from sottovoce.config.names import SCHEME_KEYS
 from sottovoce.core.errors import InputError
-from sottovoce.experiment.names import SCHEME_KEYS
-from sottovoce.schemes import Scheme
-from sottovoce.schemes.registry import make, own
-from sottovoce.testing.schemes import scheme_checks
-
-__all__ = ["check", "read"]
+from sottovoce.schemes import SCHEMES, Scheme, make
 
 _LARGEST: Final = 20_000  # parameters of the model that a scheme is tried on, at most
 _COMMON: Final = tuple(SCHEME_KEYS - {"name"})  # of `[scheme]`, for every scheme
@@ -30,7 +27,7 @@ def read(scheme: Any, keys: dict[str, Any] | None) -> tuple[Scheme, dict[str, An
         unknown = [key for key in keys if key not in _COMMON]
         if unknown:
             raise InputError(f"{unknown[0]!r} in scheme_keys belongs in the scheme object itself")
-        own(type(scheme))
+        SCHEMES.add(scheme.name, type(scheme))
         table = {key: value for key in scheme.own_keys() if (value := getattr(scheme, key)) is not None}
         return scheme, {"name": scheme.name, **table, **keys}
     if not isinstance(scheme, str):

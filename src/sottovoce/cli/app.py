@@ -12,39 +12,15 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, cast
 
 import typer
 
-from sottovoce.cli import (
-    attacks,
-    audit,
-    count,
-    data,
-    devices,
-    explain,
-    export,
-    flower,
-    infer,
-    init,
-    join,
-    keys,
-    plan,
-    predict,
-    privacy,
-    report,
-    reproduce,
-    run,
-    schemes,
-    serve,
-    study,
-    sweep,
-    tune,
-)
-from sottovoce.cli.output import ReaderGone, discard_stdout, note, put
+from sottovoce.cli import output
+from sottovoce.cli.output import ReaderGone, discard_stdout, note, put, put_json
+from sottovoce.cli.registry import CommandGroup
 from sottovoce.core.errors import InputError, RunError, SottovoceError
-
-__all__ = ["app", "main"]
 
 DEBUG = "SOTTOVOCE_DEBUG"
 
@@ -54,6 +30,7 @@ UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__bases__[0])
 
 app = typer.Typer(
     name="sottovoce",
+    cls=CommandGroup,
     help="Federated learning on thin links: few bytes, client-level privacy, and an honest account of both.",
     epilog="Example: sottovoce init, then sottovoce run experiment.toml --set scheme.name=fl-top",
     invoke_without_command=True,
@@ -79,33 +56,19 @@ def _start(
         typer.echo(context.get_help())
 
 
-app.command("init", epilog=init.EXAMPLE)(init.init)
-app.command("run", epilog=run.EXAMPLE)(run.run)
-app.command("sweep", epilog=sweep.EXAMPLE)(sweep.sweep)
-app.command("serve", epilog=serve.EXAMPLE)(serve.serve)
-app.command("join", epilog=join.EXAMPLE)(join.join)
-app.command("count", epilog=count.EXAMPLE)(count.count)
-app.command("flower", epilog=flower.EXAMPLE)(flower.flower)
-app.command("tune", epilog=tune.EXAMPLE)(tune.tune)
-app.command("plan", epilog=plan.EXAMPLE)(plan.plan)
-app.command("privacy", epilog=privacy.EXAMPLE)(privacy.privacy)
-app.command("audit", epilog=audit.EXAMPLE)(audit.audit)
-app.command("report", epilog=report.EXAMPLE)(report.report)
-app.command("reproduce", epilog=reproduce.EXAMPLE)(reproduce.reproduce)
-app.command("predict", epilog=predict.EXAMPLE)(predict.predict)
-app.command("export", epilog=export.EXAMPLE)(export.export)
-app.command("schemes", epilog=schemes.EXAMPLE)(schemes.schemes)
-app.command("attacks", epilog=attacks.EXAMPLE)(attacks.attacks)
-app.command("devices", epilog=devices.EXAMPLE)(devices.devices)
-app.command("explain", epilog=explain.EXAMPLE)(explain.explain)
-app.add_typer(data.app, name="data")
-app.add_typer(infer.app, name="infer")
-app.add_typer(keys.app, name="keys")
-app.add_typer(study.app, name="study")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
+    """Run the command line and return its exit code; with --json a failure is a document on stdout too."""
+    told: list[str] = []
+    before = output.written
+    code = _main(arguments, told)
+    if told and output.written == before and "--json" in (sys.argv[1:] if arguments is None else arguments):
+        with suppress(ReaderGone, OSError, SottovoceError):
+            put_json({"error": " ".join(told), "exit_code": code})
+    return code
+
+
+def _main(arguments: Sequence[str] | None, told: list[str]) -> int:
+    """Run the command line and return its exit code; what a failure says is appended to `told`."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without "—" shows "?" and the command goes on
@@ -117,11 +80,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ReaderGone, BrokenPipeError):
         return _reader_gone()
     except UsageError as error:
-        return _usage(error)
+        return _usage(error, told)
     except typer.Abort:
-        return _refuse("interrupted", RunError.exit_code)
+        return _refuse("interrupted", RunError.exit_code, told)
     except SottovoceError as error:
-        return _refuse(str(error), error.exit_code, bug=False)
+        return _refuse(str(error), error.exit_code, told)
     except SystemExit as done:
         # typer and rich turn a broken pipe into this; an engine's broken pipe never gets here, it is a RunError.
         if isinstance(done.__context__, BrokenPipeError):
@@ -130,11 +93,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:  # a full disk or a missing permission: the machine's trouble, no bug
         discard_stdout()
         where = f"{error.filename}: " if error.filename else ""
-        return _refuse(f"{where}{error.strerror or error}", RunError.exit_code)
+        return _refuse(f"{where}{error.strerror or error}", RunError.exit_code, told)
     except Exception as error:
-        return _refuse(f"{type(error).__name__}: {error}", RunError.exit_code, bug=True)
+        return _refuse(f"{type(error).__name__}: {error}", RunError.exit_code, told, bug=True)
     if code == 130:  # typer's answer to Ctrl-C where no command had a better one
-        return _refuse("interrupted", RunError.exit_code)
+        return _refuse("interrupted", RunError.exit_code, told)
     return code if isinstance(code, int) else 0
 
 
@@ -144,22 +107,26 @@ def _reader_gone() -> int:
     return 0
 
 
-def _usage(error: typer.BadParameter) -> int:
-    note(f"error: {error.format_message()}")
+def _usage(error: typer.BadParameter, told: list[str]) -> int:
+    if not error.format_message():  # a group of commands without a command has shown its help
+        return 0
+    told.append(error.format_message())
+    note(f"error: {told[0]}")
     if error.ctx is not None:
         note(f"try: {error.ctx.command_path} --help")
     return InputError.exit_code
 
 
-def _refuse(message: str, code: int, *, bug: bool = False) -> int:
+def _refuse(message: str, code: int, told: list[str], *, bug: bool = False) -> int:
     """Print one sentence, and the traceback where it was asked for."""
     lines = [line.strip() for line in message.splitlines() if line.strip()] or ["no reason was given"]
+    # A worker's error carries its traceback; the first and the last line say what and why.
+    told += lines if len(lines) == 1 else [lines[0], lines[-1]]
     if os.environ.get(DEBUG):
         note(f"error: {message}")
         note(traceback.format_exc().rstrip())
         return code
-    # A worker's error carries its traceback; the first and the last line say what and why.
-    note(f"error: {lines[0]}" if len(lines) == 1 else f"error: {lines[0]} {lines[-1]}")
+    note(f"error: {' '.join(told)}")
     if bug or len(lines) > 1:
         note(f"this is a bug in sottovoce or in code that it was given; set {DEBUG}=1 to see where")
     return code

@@ -9,7 +9,12 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["AsJson", "Best", "Changes", "ExperimentFile", "Out", "Quiet", "RunFolderPath", "command_line"]
+
+def _set_wide(wide: bool) -> bool:
+    from sottovoce.cli.output import set_wide  # when it is used: `--help` does not wait for numpy
+
+    return set_wide(wide)
+
 
 ExperimentFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="The experiment, a TOML file.", show_default=False)
@@ -27,6 +32,9 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 RunFolderPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]
 Best = Annotated[bool, typer.Option("--best", help="Take the model of the best round, not the last.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout.")]
+Wide = Annotated[
+    bool, typer.Option("--wide", callback=_set_wide, help="Do not fit tables to the terminal; lines may be long.")
+]
 
 
 def command_line(

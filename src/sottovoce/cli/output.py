@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 
-__all__ = ["ReaderGone", "discard_stdout", "messages", "note", "put", "put_json", "put_tables", "waiting", "width"]
-
 _REMEMBERED = 10_000  # sentences that are not said again
 _PIPE_WIDTH = 240  # a file or a pipe has no edge at which lines must be folded
+_wide = False
+written = 0  # characters that were written to stdout
 
 
 class ReaderGone(Exception):  # noqa: N818
@@ -32,6 +32,8 @@ class ReaderGone(Exception):  # noqa: N818
 
 def put(text: str) -> None:
     """Write to stdout, at once."""
+    global written
+    written += len(text)
     if sys.stdout is None:  # the shell closed it (`>&-`)
         raise RunError("the answer cannot be printed: stdout is closed")
     try:
@@ -59,10 +61,13 @@ def put_tables(*tables: RenderableType, at_most: int | None = None) -> None:
     """Write rich tables, in colour on a terminal; `at_most` is the number of characters in a line."""
     from rich.console import Console
 
-    console = Console(file=sys.stdout, width=at_most or (None if _on_terminal() else _PIPE_WIDTH), highlight=False)
+    from sottovoce.cli.fit import fit
+
+    console = Console(file=sys.stdout, width=_PIPE_WIDTH if _wide else at_most or width(), highlight=False)
     with console.capture() as captured:
         for table in tables:
-            console.print(_Harmless(table))
+            for part in fit(table, console.width):
+                console.print(_Harmless(part))
     # Tables are padded to their width; blanks at the end of a line help nobody.
     put("\n".join(line.rstrip() for line in captured.get().strip("\n").splitlines()) + "\n")
 
@@ -80,9 +85,16 @@ class _Harmless:
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
+def set_wide(wide: bool) -> bool:
+    """Let tables be as wide as they like from now on, whatever the terminal; the option --wide."""
+    global _wide
+    _wide = wide
+    return wide
+
+
 def width() -> int:
     """Return how many characters a line of stdout can take."""
-    if not _on_terminal():
+    if _wide or not _on_terminal():
         return _PIPE_WIDTH
     from rich.console import Console
 

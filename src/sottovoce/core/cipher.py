@@ -17,8 +17,6 @@ from numpy.random import Generator
 
 from sottovoce.core.errors import InputError, PrivacyError
 
-__all__ = ["KEY_SIZE", "CipherGenerator", "derive", "generator", "keystream"]
-
 KEY_SIZE: Final = 32
 _WORDS: Final = struct.Struct("<512Q")  # read from the cipher at a time
 _ZEROS: Final = bytes(_WORDS.size)

@@ -5,6 +5,7 @@
     │   ├── ConfigError         2   an experiment file or `--set`
     │   └── DataError           2   a data set that is missing, damaged or of another shape
     ├── PrivacyError            3   a guarantee that could not be kept
+    │   └── PolicyError         3   what a site's own policy does not allow
     └── RunError                4   a run that failed
         ├── WireError           4   a payload that is not what its reader was told to expect
         └── SecAggError         4   a secure-aggregation message or phase that must be refused
@@ -15,17 +16,6 @@ Messages name the field, the rule, the value and the way out, in one sentence.
 from __future__ import annotations
 
 from typing import ClassVar
-
-__all__ = [
-    "ConfigError",
-    "DataError",
-    "InputError",
-    "PrivacyError",
-    "RunError",
-    "SecAggError",
-    "SottovoceError",
-    "WireError",
-]
 
 
 class SottovoceError(Exception):
@@ -52,6 +42,10 @@ class PrivacyError(SottovoceError):
     """Refusal of what would break a privacy guarantee."""
 
     exit_code = 3
+
+
+class PolicyError(PrivacyError):
+    """Refusal of what a site's own policy does not allow; the server is told "policy", and no more."""
 
 
 class RunError(SottovoceError):

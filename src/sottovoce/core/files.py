@@ -17,8 +17,6 @@ from typing import Final
 
 from sottovoce.core.errors import InputError
 
-__all__ = ["PRIVATE", "PUBLIC", "new_folder", "read_private", "replace_file", "replacing", "sync_folder", "write_new"]
-
 PRIVATE: Final = 0o600
 PUBLIC: Final = 0o666  # less the umask, as for any other program's files
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from typing import Any, Final
@@ -16,8 +17,6 @@ from typing import Any, Final
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError
-
-__all__ = ["Functions", "library", "place", "required"]
 
 VERSION: Final = 1  # as in native_base.c
 TOP: Final = 2  # the highest level
@@ -111,3 +110,9 @@ class Functions:
             result, *arguments = (_TYPES[letter] for letter in signature)
             function.restype, function.argtypes = result, arguments
             setattr(self, name, function)
+
+
+def give_back_memory() -> None:
+    """Give what was freed back to the system; the C library would keep it for later."""
+    with suppress(OSError, AttributeError, TypeError):  # another C library has no such call
+        ctypes.CDLL(None).malloc_trim(0)

@@ -1,4 +1,4 @@
-/* Oblivious transfer: a matrix of 128 columns of bits turned into rows, and a hash of its columns (secagg/ot/bits.py). */
+/* Oblivious transfer: a matrix of 128 columns of bits turned into rows, and a hash of its columns (secagg/ot/extension.py). */
 
 /* Swap ever smaller squares across the diagonal of 64 x 64 bits (Warren, Hacker's Delight, 7-3). */
 INLINE void transpose_block(uint64_t *restrict block)

@@ -10,9 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-__all__ = ["OF_CLIENTS", "Owned", "Provenance", "Public"]
-
-
 OF_CLIENTS: Final = {"of_clients": True}  # `extra` of a log line that follows from records of clients
 
 

@@ -13,8 +13,6 @@ from typing import Any, Final
 
 from sottovoce.core.errors import WireError
 
-__all__ = ["one_line", "printable", "read_json"]
-
 DEPTH: Final = 16  # lists and tables inside each other; our own documents have four
 _LONGEST: Final = 400  # letters of a sentence that is shown
 # A text, also one without an end, is skipped as a whole: brackets in it open nothing.

@@ -29,8 +29,6 @@ from sottovoce.core import cipher
 from sottovoce.core.errors import PrivacyError
 from sottovoce.core.validate import in_range
 
-__all__ = ["Named", "Owners", "Purpose", "SecretStreams", "Secrets", "Seeds", "Streams"]
-
 
 @unique
 class Purpose(IntEnum):
@@ -52,9 +50,10 @@ class Purpose(IntEnum):
     ATTACK = 14  # who is malicious, and what malicious clients draw
     DEVICE = 15  # which device a client has, how fast it is, and when it fails
     BALLOT = 16  # rotations of ballots, which everybody knows, and the coins that round a client's
+    UNIT = 17  # which of its records or persons a site takes into a round, in simulation only
 
 
-class Named(Protocol):
+class NamedStreams(Protocol):
     """All named streams of one owner."""
 
     def get(self, purpose: Purpose, *path: int) -> Generator:
@@ -90,16 +89,16 @@ class Owners(Protocol):
         ...
 
     @property
-    def server(self) -> Named:
+    def server(self) -> NamedStreams:
         """Return the server's streams."""
         ...
 
     @property
-    def helper(self) -> Named:
+    def helper(self) -> NamedStreams:
         """Return the streams of the helper that counts ballots with the server."""
         ...
 
-    def client(self, client: int) -> Named:
+    def client(self, client: int) -> NamedStreams:
         """Return one client's own streams."""
         ...
 

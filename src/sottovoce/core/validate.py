@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.core.words import range_words
 
-__all__ = ["all_finite", "in_range", "nearest", "one_of"]
-
 
 def in_range(
     name: str,

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError
 
-__all__ = ["Layout", "Vector"]
-
 Vector = NDArray[np.float32]
 
 

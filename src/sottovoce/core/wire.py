@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,20 +26,6 @@ from sottovoce.core import native
 from sottovoce.core.errors import InputError, WireError
 from sottovoce.core.validate import in_range
 from sottovoce.core.vectors import Vector
-
-__all__ = [
-    "HEADER",
-    "frame",
-    "frame_size",
-    "join",
-    "open_frame",
-    "pack",
-    "pack_bits",
-    "split",
-    "unpack",
-    "unpack_bits",
-    "unpack_floats",
-]
 
 HEADER: Final = 24
 MAGIC: Final = b"svce"
@@ -55,6 +41,13 @@ _FIELDS = struct.Struct("<4sBBHQ")
 _LANES: Final = 64
 _CHUNK: Final = 1 << 14  # words at a time, whole bytes at any width
 _FACTOR: Final = np.uint32(0x9E3779B1)
+
+
+class Traffic(NamedTuple):
+    """Bytes that one party sends (`up`) and receives (`down`)."""
+
+    up: int
+    down: int
 
 
 def pack(values: NDArray[np.generic], bits: int | None = None) -> bytes:

@@ -8,8 +8,6 @@ from fractions import Fraction
 from types import UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
-__all__ = ["range_words", "type_words", "value_words"]
-
 _NAMES: Final[dict[Any, str]] = {
     float: "a number",
     int: "a whole number",

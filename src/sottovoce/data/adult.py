@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Final
 
 from sottovoce.core.errors import DataError
-from sottovoce.data.csv_file import Table
+from sottovoce.data.csv_file import CsvTable
 from sottovoce.data.dataset import Dataset
 from sottovoce.data.features import held_out
 from sottovoce.data.files import damaged, read_table
-from sottovoce.data.fit import fit_columns
+from sottovoce.data.preprocessing import fit_columns
 from sottovoce.data.schema import SHIPPED, Schema, read_schema
-
-__all__ = ["ORIGINALS", "read_originals", "read_packed"]
 
 ORIGINALS: Final = ("adult.data", "adult.test")
 LABEL: Final = "income"
@@ -66,13 +64,13 @@ def _prepare(path: Path, table: Iterable[tuple[str, ...]]) -> Dataset:
         raise DataError(f"{path} has {len(rows)} rows, too few to split")
     columns = dict(zip(_columns(), zip(*rows, strict=True), strict=True))
     columns[LABEL] = tuple(value.rstrip(".") for value in columns[LABEL])  # adult.test writes a full stop after it
-    people = Table("adult", columns)
+    people = CsvTable("adult", columns)
     test = held_out([str(row) for row in range(len(rows))])
     how = "a fifth of the rows, by the SHA-256 of their numbers"
     made = replace(
         fit_columns(people, _schema(), ~test, [LABEL]), label=LABEL, classes=_schema().classes or (), split=how
     )
-    x, y = made.apply(people), made.class_numbers(people)
+    x, y = made.apply(people), made.labels(people)
     return Dataset(
         "adult",
         x[~test],
@@ -82,4 +80,5 @@ def _prepare(path: Path, table: Iterable[tuple[str, ...]]) -> Dataset:
         classes=len(made.classes),
         class_names=made.classes,
         preprocessing=made.describe(),
+        ranged=made.ranged,
     )

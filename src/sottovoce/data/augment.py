@@ -13,8 +13,6 @@ from sottovoce.core.errors import InputError
 from sottovoce.core.validate import in_range
 from sottovoce.data.dataset import Dataset
 
-__all__ = ["augmented"]
-
 _FURTHEST: Final = 0.1  # of the height or the width: how far an image is shifted at most
 
 
@@ -37,6 +35,7 @@ def augmented(dataset: Dataset, times: int, rng: Generator) -> Dataset:
         x_train=np.concatenate([images, *copies]),
         y_train=np.tile(dataset.y_train, times),
         ids=None if dataset.ids is None else np.tile(dataset.ids, times),
+        persons=None if dataset.persons is None else np.tile(dataset.persons, times),
         properties={
             name: known._replace(train=np.tile(known.train, times)) for name, known in dataset.properties.items()
         },

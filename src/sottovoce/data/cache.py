@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -20,17 +22,15 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import DataError
 from sottovoce.data.dataset import Dataset, Property
 
-__all__ = ["cache_folder", "unpacked"]
-
 VERSION: Final = 4  # raise it when a reader gives other arrays for the same file
 _ARRAYS: Final = ("x_train", "y_train", "x_test", "y_test")
 
 
 def cache_folder() -> Path:
     """Return the folder for downloads and unpacked copies, by the custom of the platform; it may not exist yet."""
-    import pooch
-
-    return Path(pooch.os_cache("sottovoce"))
+    if named := os.environ.get("XDG_CACHE_HOME", "").strip():
+        return Path(named).expanduser() / "sottovoce"
+    return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "sottovoce"
 
 
 def unpacked(name: str, files: Sequence[Path], read: Callable[[], Dataset]) -> Dataset:
@@ -73,6 +73,7 @@ def _open(folder: Path) -> Dataset | None:
             preprocessing=facts["preprocessing"],
             fitted=facts["fitted"],
             properties=properties,
+            ranged=tuple(facts["ranged"]),
         )
     except (OSError, ValueError, KeyError, TypeError, EOFError, DataError):
         return None
@@ -103,6 +104,7 @@ def _write(folder: Path, dataset: Dataset) -> None:
                 "preprocessing": dataset.preprocessing,
                 "fitted": dict(dataset.fitted),
                 "properties": list(dataset.properties),
+                "ranged": list(dataset.ranged),
             }
             (scratch / "facts.json").write_text(json.dumps(facts), "utf-8")
             if folder.exists():  # only a damaged copy is written again

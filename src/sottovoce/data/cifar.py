@@ -16,8 +16,6 @@ from sottovoce.core.errors import DataError
 from sottovoce.data.dataset import Dataset
 from sottovoce.data.files import damaged
 
-__all__ = ["BINARY", "PICKLED", "read_archive", "read_folder"]
-
 BINARY: Final = tuple(
     f"cifar-10-batches-bin/{name}.bin" for name in (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch")
 )

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from sottovoce.core.errors import DataError
 from sottovoce.core.provenance import Owned, Provenance, Public
+from sottovoce.core.target import CLASSES, Target
 from sottovoce.core.validate import in_range
 from sottovoce.data.overlap import Values, overlap
-
-__all__ = ["HAS", "HAS_NOT", "NO_TEST", "UNKNOWN", "Dataset", "Property"]
 
 # What is known of a property of a record.
 HAS_NOT: Final = 0
@@ -37,13 +36,14 @@ class Dataset:
     """Train and test records of one task.
 
     `x_*` are uint8 images (records, height, width, channels), uint16 tokens (records, length) or float32 features
-    (records, features); `y_*` are class numbers from 0. A network sees `x * input_scale`. `ids` names the natural
-    owner of each train record where there is one. `class_names` are the classes in the user's words, and
-    `preprocessing` says how a table became features (plain JSON, see `preprocessing.Preprocessing`). `properties` are
-    facts about the records beside the task, by name, for whoever studies what a model gives away about them.
-    `test_from` says whose the test records are; None: they were given beside the train records (`tested_on`).
-    `counts_from` says whose the number of train records is. `fitted` names what was taken from the train records and is
-    published with the model, and how to declare it instead.
+    (records, features); `y_*` are class numbers from 0, or what `target` says. A network sees `x * input_scale`. `ids`
+    names the natural owner of each train record where there is one, and `persons` the person that it is about, for a
+    privacy of persons. `class_names` are the classes in the user's words, and `preprocessing` says how a table became
+    features (plain JSON, see `preprocessing.Preprocessing`). `properties` are facts about the records beside the task,
+    by name, for whoever studies what a model gives away about them. `test_from` says whose the test records are; None:
+    they were given beside the train records (`tested_on`). `counts_from` says whose the number of train records is.
+    `ranged` are the features that were scaled from a public range to [0, 1]. `fitted` names what was taken from the
+    train records and is published with the model, and how to declare it instead.
     """
 
     name: str
@@ -54,15 +54,18 @@ class Dataset:
     classes: int
     input_scale: float = 1.0
     ids: NDArray[np.int64] | None = None
+    persons: NDArray[np.int64] | None = None
     owners: frozenset[str] = frozenset()  # of train records, by name; empty: not known
     class_names: tuple[str, ...] | None = None
     preprocessing: dict[str, Any] | None = None
     test_data: str | None = None  # how the test records were chosen, in words; None: they came with the data
     test_from: Provenance | None = None
     counts_from: Provenance = field(default_factory=Owned)
+    target: Target = CLASSES  # what a label is: a class number, unless it says otherwise
     properties: Mapping[str, Property] = field(default_factory=dict)
     fitted: Mapping[str, str] = field(default_factory=dict)
     placeholder: bool = False  # zeros in the place of train records that are not here
+    ranged: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.x_train.shape[1:] != self.x_test.shape[1:]:
@@ -70,9 +73,11 @@ class Dataset:
                 f"{self.name}: a train record has shape {self.x_train.shape[1:]}, a test record {self.x_test.shape[1:]}"
             )
         for part, x, y in (("train", self.x_train, self.y_train), ("test", self.x_test, self.y_test)):
-            _check_part(f"{self.name}: {part}", x, y, self.classes)
-        if self.ids is not None and self.ids.shape != self.y_train.shape:
+            _check_part(f"{self.name}: {part}", x, y, self.classes, self.target)
+        if self.ids is not None and self.ids.shape != self.y_train.shape[:1]:
             raise DataError(f"{self.name}: {len(self.ids)} ids for {len(self.y_train)} train records")
+        if self.persons is not None and self.persons.shape != self.y_train.shape:
+            raise DataError(f"{self.name}: {len(self.persons)} persons for {len(self.y_train)} train records")
         if self.class_names is not None and len(self.class_names) != self.classes:
             raise DataError(f"{self.name}: {len(self.class_names)} class names for {self.classes} classes")
         for name, known in self.properties.items():
@@ -83,6 +88,18 @@ class Dataset:
     def fitted_on(self) -> str | None:
         """Say what the preprocessing was fitted on: "training records" or "schema"; None if there was none."""
         return None if self.preprocessing is None else str(self.preprocessing["fitted_on"])
+
+    def centred(self) -> Dataset:
+        """Return the same with numbers of a public range scaled to [-1, 1] instead of [0, 1]."""
+        from sottovoce.data.preprocessing import Preprocessing
+
+        if not self.ranged:
+            return self
+        places, parts = list(self.ranged), [np.array(self.x_train, np.float32), np.array(self.x_test, np.float32)]
+        for part in parts:
+            part[:, places] = 2 * part[:, places] - 1
+        made = None if self.preprocessing is None else Preprocessing.of(self.preprocessing).centred().describe()
+        return replace(self, x_train=parts[0], x_test=parts[1], preprocessing=made, ranged=())
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -123,7 +140,7 @@ class Dataset:
         return replace(
             self,
             x_test=np.broadcast_to(np.zeros((), self.x_train.dtype), (self.classes, *self.shape)),
-            y_test=np.arange(self.classes, dtype=self.y_train.dtype),
+            y_test=self.target.blank(self.classes, self.classes).astype(self.y_train.dtype),
             test_data=NO_TEST,
             test_from=Owned(),
             properties={},
@@ -140,12 +157,14 @@ class Dataset:
             "classes": self.classes,
             "class_names": None if self.class_names is None else list(self.class_names),
             "table": self.preprocessing,
+            **({} if self.target.kind == "class" else {"target": self.target.describe()}),
         }
 
     def split(self, amount: float, rng: Generator) -> tuple[Dataset, Dataset]:
         """Set train records aside: a fraction below 1 of them, or a count (an integer); return (rest, set aside).
 
-        Both keep the test records and the order of the train records.
+        Both keep the test records and the order of the train records. Where persons are known, whole persons are set
+        aside, as many as make up that share of them.
         """
         if isinstance(amount, int | np.integer):
             count = int(amount)
@@ -153,9 +172,20 @@ class Dataset:
             in_range("the fraction to set aside", amount, low=0, high=1, open_low=True, open_high=True)
             count = max(1, round(amount * self.records))
         in_range("the number of records to set aside", count, low=1, high=self.records - 1)
+        if self.persons is not None:
+            return self._split_persons(count, rng)
         chosen = np.zeros(self.records, np.bool_)
         chosen[rng.choice(self.records, count, replace=False, shuffle=False)] = True
         return self._only(~chosen), self._only(chosen)
+
+    def _split_persons(self, count: int, rng: Generator) -> tuple[Dataset, Dataset]:
+        people, numbers = np.unique(np.asarray(self.persons), return_inverse=True)
+        wanted = min(len(people) - 1, max(1, round(count * len(people) / self.records)))
+        if wanted < 1:
+            raise DataError(f"{self.name}: all records are of one person, so nobody can be set aside")
+        chosen = np.zeros(len(people), np.bool_)
+        chosen[rng.choice(len(people), wanted, replace=False, shuffle=False)] = True
+        return self._only(~chosen[numbers]), self._only(chosen[numbers])
 
     def _only(self, chosen: NDArray[np.bool_]) -> Dataset:
         return replace(
@@ -163,17 +193,14 @@ class Dataset:
             x_train=self.x_train[chosen],
             y_train=self.y_train[chosen],
             ids=None if self.ids is None else self.ids[chosen],
+            persons=None if self.persons is None else self.persons[chosen],
             properties={name: known._replace(train=known.train[chosen]) for name, known in self.properties.items()},
         )
 
 
-def _check_part(where: str, x: NDArray[Any], y: NDArray[Any], classes: int) -> None:
-    if y.ndim != 1 or len(x) != len(y):
+def _check_part(where: str, x: NDArray[Any], y: NDArray[Any], classes: int, target: Target) -> None:
+    if y.ndim < 1 or (y.ndim > 1 and target.kind != "answers") or len(x) != len(y):
         raise DataError(f"{where} has {len(x)} records and labels of shape {y.shape}; each record needs one label")
     if len(y) == 0:
         raise DataError(f"{where} has no records")
-    if not np.issubdtype(y.dtype, np.integer):
-        raise DataError(f"{where} labels have type {y.dtype}; they must be integer class numbers")
-    low, high = int(y.min()), int(y.max())
-    if low < 0 or high >= classes:
-        raise DataError(f"{where} labels go from {low} to {high}; they must lie in [0, {classes - 1}]")
+    target.check(where, y, classes)

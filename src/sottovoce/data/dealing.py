@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import InputError
 from sottovoce.core.validate import in_range
 
-__all__ = ["by_id", "dirichlet", "gather", "hospitals", "iid", "label_shards"]
-
 Owners = NDArray[np.int64]
 
 

@@ -13,23 +13,23 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from sottovoce.core.errors import DataError, RunError
+from sottovoce.core.packages import require
 from sottovoce.data.catalogue import Remote
 from sottovoce.data.files import read_member
-
-__all__ = ["download"]
 
 TIMEOUT = 30.0
 
 
 def download(remote: Remote, folder: Path, *, progress: bool) -> Path:
     """Return the verified file in `folder`; what is already there and verified is not fetched again."""
-    import pooch
-
     try:
         folder.mkdir(parents=True, exist_ok=True)
         target = folder / remote.file
         if target.exists() and _sha256(target) == remote.sha256:
             return target
+        require("a download", "pooch")
+        import pooch
+
         pooch.get_logger().setLevel(logging.WARNING)
         with _Bar(remote, shown=progress) as bar:
             fetcher = pooch.HTTPDownloader(progressbar=bar, chunk_size=1 << 16, timeout=TIMEOUT)

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from sottovoce.core.errors import DataError
 
-__all__ = ["held_out", "numbers", "one_hot"]
-
 
 def held_out(owners: Sequence[str], fraction: float = 0.2) -> NDArray[np.bool_]:
     """Mark the test records: all records of the owners whose SHA-256 ranks lowest.
@@ -21,6 +19,15 @@ def held_out(owners: Sequence[str], fraction: float = 0.2) -> NDArray[np.bool_]:
     names = sorted(set(owners), key=lambda name: hashlib.sha256(name.encode()).digest())
     chosen = set(names[: round(fraction * len(names))])
     return np.fromiter((owner in chosen for owner in owners), np.bool_, count=len(owners))
+
+
+def held_out_rows(rows: Iterable[str], records: int, fraction: float = 0.2) -> NDArray[np.bool_]:
+    """Mark the test records as `held_out` does, of rows that come one by one: eight bytes of each are kept."""
+    digests = (int.from_bytes(hashlib.sha256(row.encode("utf-8", "surrogatepass")).digest()[:8]) for row in rows)
+    ranks = np.fromiter(digests, np.uint64, records)
+    different = np.unique(ranks)
+    count = round(fraction * len(different))
+    return ranks < different[count] if count < len(different) else np.ones(records, np.bool_)
 
 
 def numbers(where: str, values: Iterable[str]) -> NDArray[np.float64]:

@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 
 from sottovoce.core.errors import DataError
 
-__all__ = ["damaged", "read_idx", "read_member", "read_npz", "read_table"]
-
 CHUNK: Final = 1 << 20
 IDX_LIMIT: Final = 1 << 30
 TABLE_LIMIT: Final = 1 << 28

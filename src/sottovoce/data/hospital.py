@@ -25,14 +25,12 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import DataError
-from sottovoce.data.csv_file import Table
+from sottovoce.data.csv_file import CsvTable
 from sottovoce.data.dataset import Dataset
 from sottovoce.data.features import held_out, numbers, one_hot
 from sottovoce.data.files import damaged, read_table
-from sottovoce.data.fit import fit_columns
+from sottovoce.data.preprocessing import fit_columns
 from sottovoce.data.schema import SHIPPED, read_schema
-
-__all__ = ["DOWN", "OVER", "WEIGHTED", "balance", "balanced_size", "read_diabetes130"]
 
 # How clients balance their classes; the thesis takes the first, and has tried the others (8.3.2, footnote 2).
 DOWN: Final = "down-sampling"
@@ -146,7 +144,7 @@ def read_diabetes130(path: Path) -> Dataset:
     test = held_out([stay.patient for stay in stays])
     train = ~test
     doses = zip(*(stay.doses for stay in stays), strict=True)
-    plain = Table(
+    plain = CsvTable(
         str(path),
         {
             "age": [str(stay.age) for stay in stays],
@@ -158,10 +156,11 @@ def read_diabetes130(path: Path) -> Dataset:
     )
     schema, sections = read_schema(SHIPPED / "diabetes130.toml"), icd9()
     diagnoses = [[name for code in stay.codes if (name := sections.feature(code))] for stay in stays]
-    x = np.column_stack([fit_columns(plain, schema, train, ()).apply(plain), one_hot(diagnoses, sections.features)])
+    fitted = fit_columns(plain, schema, train, ())
+    x = np.column_stack([fitted.apply(plain), one_hot(diagnoses, sections.features)])
     y = np.array([stay.died for stay in stays], np.uint8)
     ids = numbers(f"{path}: patient_nbr", (stay.patient for stay in stays)).astype(np.int64)
-    return Dataset("diabetes130", x[train], y[train], x[test], y[test], classes=2, ids=ids[train])
+    return Dataset("diabetes130", x[train], y[train], x[test], y[test], classes=2, ids=ids[train], ranged=fitted.ranged)
 
 
 def _stays(path: Path) -> list[_Stay]:

@@ -19,8 +19,6 @@ from sottovoce.core.errors import DataError
 from sottovoce.data.dataset import Dataset
 from sottovoce.data.files import damaged, read_npz
 
-__all__ = ["FITTED", "LENGTH", "VOCABULARY", "left_pad", "read_archive", "read_packed"]
-
 LENGTH: Final = 400
 VOCABULARY: Final = 5000
 START, UNKNOWN, FIRST_WORD = 1, 2, 3

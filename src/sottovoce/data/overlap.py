@@ -14,8 +14,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Values", "overlap"]
-
 _STDDEVS: Final = 4  # above what chance explains
 _RAREST: Final = 3  # records that all occur more often than this tell nothing one by one
 _CHUNK: Final = 4096  # records that are hashed at once

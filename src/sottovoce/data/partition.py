@@ -15,8 +15,6 @@ from sottovoce.core.validate import in_range, one_of
 from sottovoce.data import dealing
 from sottovoce.data.hospital import DOWN, balanced_size
 
-__all__ = ["KINDS", "Partition", "Shards", "Sizes", "Virtual", "mean_balanced_size", "mean_of_clients", "partition"]
-
 KINDS: Final = ("iid", "dirichlet", "shards", "by-id", "hospitals", "virtual")
 _LOOKED_AT: Final = 10_000
 PAPER_SIZE: Final = 10  # records a client has in the papers' image experiments
@@ -213,6 +211,14 @@ def partition(
         case _:
             owners = dealing.hospitals(labels, clients, rng)
     return Shards(*dealing.gather(owners, clients, rng))
+
+
+def one_owner_each(ids: NDArray[np.int64], clients: int) -> Shards | None:
+    """Return the partition in which client k is owner k, its records in their order; None: there are more owners."""
+    people, sizes = np.unique(ids, return_counts=True)
+    if len(people) != clients:
+        return None
+    return Shards(np.argsort(ids, kind="stable").astype(np.int64), np.cumsum([0, *sizes]).astype(np.int64))
 
 
 def mean_balanced_size(owners: Partition, labels: NDArray[Any], how: str = DOWN) -> float:

@@ -4,6 +4,7 @@
 
     [label]
     classes = ["alive", "dead"]          # in the order of the class numbers 0, 1, ...
+                                         # or, of a number: its public range, minimum = 0 and maximum = 90
 
     [columns.age]
     kind = "number"                      # number | category | ignore
@@ -15,6 +16,21 @@
     kind = "category"
     categories = ["female", "male"]      # one feature each
     missing = "category"                 # one feature more
+
+    [columns.ward]
+    kind = "category"
+    buckets = 128                        # no list is known: one feature a bucket; SHA-256 names two for each word
+
+    [columns.dose]
+    kind = "number"
+    scale = "octaves"                    # no range is known: one feature for each power of two, near or not
+
+`[learnt]` says that ranges and categories were learnt privately (`sottovoce statistics --learn` writes it): what that
+cost, and for which unit. A private run that uses the schema adds the cost to that of the population.
+
+`guessed = true` in a column or in [label] says that what stands there was read off the records (`sottovoce start`
+writes it). Then it counts as taken from them, and a private run refuses it. Remove the line after the values have been
+declared from a public source.
 
 A column that the schema does not name is treated as if there were no schema: its kind, range and categories are
 taken from the training records, which a private run refuses. `others = "ignore"` leaves such columns out instead.
@@ -31,8 +47,7 @@ from typing import Any, Final
 
 from sottovoce.core.errors import DataError
 from sottovoce.core.validate import nearest
-
-__all__ = ["KINDS", "MISSING_VALUES", "SHIPPED", "Column", "Schema", "read_schema"]
+from sottovoce.data.blind import MOST_BUCKETS
 
 SHIPPED: Final = Path(__file__).with_name("schemas")  # of known tables, with the public sources of what they say
 
@@ -45,9 +60,9 @@ _RULES: Final = {
     "ignore": (),
 }
 _KEYS: Final = {
-    "number": ("kind", "missing", "minimum", "maximum", "mean", "stddev"),
-    "category": ("kind", "missing", "categories"),
-    "ignore": ("kind",),
+    "number": ("kind", "missing", "minimum", "maximum", "mean", "stddev", "scale", "guessed"),
+    "category": ("kind", "missing", "categories", "buckets", "guessed"),
+    "ignore": ("kind", "guessed"),
 }
 
 
@@ -67,6 +82,9 @@ class Column:
     stddev: float | None = None
     categories: tuple[str, ...] | None = None
     missing: str | float | None = None
+    octaves: bool = False  # of numbers: no range is needed (`blind.octaves`)
+    buckets: int | None = None  # of words: no list is needed (`blind.hashed`)
+    guessed: bool = False  # read off the records, and not declared yet
 
 
 @dataclass(frozen=True)
@@ -75,8 +93,11 @@ class Schema:
 
     columns: Mapping[str, Column] = field(default_factory=dict)
     classes: tuple[str, ...] | None = None
+    classes_guessed: bool = False
+    label_range: tuple[float, float] | None = None  # of a label that is a number; public
     missing_values: tuple[str, ...] = MISSING_VALUES
     others: str = "infer"  # what becomes of columns that are not named: infer | ignore
+    learnt: Mapping[str, Any] | None = None  # how it was learnt privately: unit, epsilons, delta and `cost`, as JSON
 
 
 def read_schema(source: Path | Mapping[str, Any]) -> Schema:
@@ -95,9 +116,11 @@ def read_schema(source: Path | Mapping[str, Any]) -> Schema:
 
 
 def _parse(where: str, tables: Mapping[str, Any]) -> Schema:
-    _known(where, tables, ("columns", "label", "missing_values", "others"))
+    _known(where, tables, ("columns", "label", "missing_values", "others", "learnt"))
     label, columns = (_table(where, name, tables.get(name, {})) for name in ("label", "columns"))
-    _known(f"{where}: [label]", label, ("classes",))
+    _known(f"{where}: [label]", label, ("classes", "minimum", "maximum", "guessed"))
+    bounds = {key: _number(f"{where}: [label]", key, label[key]) for key in ("minimum", "maximum") if key in label}
+    _check_numbers(f"{where}: [label]", bounds)
     empty = _texts(where, "missing_values", tables.get("missing_values", MISSING_VALUES))
     classes, others = label.get("classes"), tables.get("others", "infer")
     if others not in ("infer", "ignore"):
@@ -105,9 +128,24 @@ def _parse(where: str, tables: Mapping[str, Any]) -> Schema:
     return Schema(
         columns={name: _column(f"{where}: [columns.{name}]", name, said, empty) for name, said in columns.items()},
         classes=None if classes is None else _distinct(where, "[label] classes", classes, 2),
+        classes_guessed=_yes(f"{where}: [label]", label),
+        label_range=(bounds["minimum"], bounds["maximum"]) if bounds else None,
         missing_values=empty,
         others=others,
+        learnt=_learnt(where, tables.get("learnt")),
     )
+
+
+def _learnt(where: str, said: Any) -> Mapping[str, Any] | None:
+    """Check the table that says how a schema was learnt; what it cost cannot be left out."""
+    if said is None:
+        return None
+    told = _table(where, "learnt", said)
+    _known(f"{where}: [learnt]", told, ("unit", "epsilon", "epsilon_server", "delta", "cost"))
+    for key in ("unit", "cost"):
+        if not isinstance(told.get(key), str):
+            raise DataError(f"{where}: [learnt] {key} must be a text, got {told.get(key)!r}; restore the line")
+    return told
 
 
 def _column(where: str, name: str, said: Any, empty: tuple[str, ...]) -> Column:
@@ -130,7 +168,45 @@ def _column(where: str, name: str, said: Any, empty: tuple[str, ...]) -> Column:
     if missing == "middle" and "minimum" not in numbers:
         raise DataError(f'{where} missing = "middle" needs a range; set minimum and maximum')
     missing = float(missing) if _is_number(missing) else missing
-    return Column(kind=kind, **numbers, categories=categories, missing=missing)
+    return Column(
+        kind=kind,
+        **numbers,
+        categories=categories,
+        missing=missing,
+        octaves=_octaves(where, said, numbers),
+        buckets=_buckets(where, said),
+        guessed=_yes(where, said),
+    )
+
+
+def _octaves(where: str, said: Mapping[str, Any], numbers: Mapping[str, float]) -> bool:
+    if "scale" not in said:
+        return False
+    if said["scale"] != "octaves":
+        raise DataError(f'{where} scale must be "octaves", got {said["scale"]!r}; or give minimum and maximum')
+    if numbers:
+        raise DataError(f'{where} scale = "octaves" needs no {next(iter(numbers))}; remove one of them')
+    if said.get("missing", "zero") not in ("zero", "category", "refuse"):
+        raise DataError(f'{where} missing must be zero, category or refuse with scale = "octaves"')
+    return True
+
+
+def _buckets(where: str, said: Mapping[str, Any]) -> int | None:
+    buckets = said.get("buckets")
+    if buckets is None:
+        return None
+    if not isinstance(buckets, int) or isinstance(buckets, bool) or not 2 <= buckets <= MOST_BUCKETS:
+        raise DataError(f"{where} buckets must be a whole number from 2 to {MOST_BUCKETS}, got {buckets!r}")
+    if "categories" in said:
+        raise DataError(f"{where} has categories, so it needs no buckets; remove one of them")
+    return buckets
+
+
+def _yes(where: str, said: Mapping[str, Any]) -> bool:
+    guessed = said.get("guessed", False)
+    if not isinstance(guessed, bool):
+        raise DataError(f"{where} guessed must be true or false, got {guessed!r}")
+    return guessed
 
 
 def _check_numbers(where: str, numbers: Mapping[str, float]) -> None:

@@ -9,22 +9,19 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from sottovoce.core.errors import DataError
 from sottovoce.core.provenance import Public
 from sottovoce.core.validate import nearest
 from sottovoce.data.cache import cache_folder, unpacked
 from sottovoce.data.catalogue import SOURCES, Form, Source
-from sottovoce.data.csv_file import is_table
 from sottovoce.data.dataset import Dataset
-from sottovoce.data.images import read_digits
-from sottovoce.data.leaves import LEAVES, leaves
-from sottovoce.data.origin import Origin, check_open
-from sottovoce.data.own import read_own
+from sottovoce.data.npz_files import read_own
+from sottovoce.data.same_records import Origin, check_open
 from sottovoce.data.table import TableKeys, read_own_table
-
-__all__ = ["VARIABLE", "Description", "describe", "fetch", "is_file", "load", "locate", "names", "origin"]
+from sottovoce.data.table_files import Source as Files
+from sottovoce.data.table_files import named_files, names_table, table_files
 
 VARIABLE = "SOTTOVOCE_DATA"
 
@@ -59,13 +56,20 @@ def names() -> list[str]:
     return list(SOURCES)
 
 
-def is_file(name: str) -> bool:
-    """Tell whether a source names a user's own file rather than a known data set."""
-    return name not in SOURCES and (name.endswith(".npz") or is_table(name) or os.sep in name or "/" in name)
+def is_file(name: Files, folder: Path | str | None = None) -> bool:
+    """Tell whether a source names a user's own file, or several, rather than a known data set."""
+    if not isinstance(name, str):
+        return True
+    return name not in SOURCES and (name.endswith(".npz") or os.sep in name or "/" in name or names_table(name, folder))
+
+
+def is_table(name: Files, folder: Path | str | None = None) -> bool:
+    """Tell whether a source is a user's own table, or several."""
+    return not (isinstance(name, str) and name in SOURCES) and names_table(name, folder)
 
 
 def load(
-    name: str,
+    name: Files,
     folder: Path | str | None = None,
     *,
     download: bool = False,
@@ -74,6 +78,7 @@ def load(
 ) -> Dataset:
     """Load a data set by name, or a user's own npz or csv file by path (relative to `folder` if one is given).
 
+    Several tables with the same columns are a list of paths, a pattern or a folder: one file for each site.
     `table` says how to read a csv file, and `classes` how many there are, which only an npz file does not say.
 
     >>> load("digits").shape
@@ -86,20 +91,22 @@ def load(
 
 
 def _load(
-    name: str, folder: Path | str | None, download: bool, table: TableKeys | None, classes: int | None
+    name: Files, folder: Path | str | None, download: bool, table: TableKeys | None, classes: int | None
 ) -> Dataset:
     check_open(origin(name, folder))
-    if is_table(name) and name not in SOURCES:
-        return read_own_table(Path(folder or "") / Path(name).expanduser(), table or TableKeys(), folder)
+    if is_table(name, folder):
+        return read_own_table(table_files(name, folder), table or TableKeys(), folder)
+    name = cast("str", name)
     if table is not None and table.given:
         raise DataError(f"[data] {table.given[0]} is for a table, such as a .csv file, and {name!r} is none; remove it")
-    if name == "digits":
-        return _published(read_digits())
-    if name == LEAVES:
-        return _published(leaves())
-    if is_file(name):
-        return read_own(Path(folder or "") / Path(name).expanduser(), classes)
+    if is_file(name, folder):
+        asked = table or TableKeys()
+        return read_own(Path(folder or "") / Path(name).expanduser(), classes, asked.kind, asked.label_range)
+    if table is not None and table.kind != "class":
+        raise DataError(f"the labels of {name!r} are classes; [model] task = 'regression' or 'multilabel' needs others")
     source = _source(name)
+    if source.make is not None:
+        return _published(source.make())
     found = _find(source, folder)
     if found is None and download:
         fetch(name)
@@ -114,19 +121,20 @@ def _published(dataset: Dataset) -> Dataset:
     return replace(dataset, test_from=Public(f"the test records of {dataset.name}"), counts_from=Public(dataset.name))
 
 
-def locate(name: str, folder: Path | str | None = None) -> Path | None:
+def locate(name: Files, folder: Path | str | None = None) -> Path | None:
     """Return the file, or the folder of files, that `load` would read; None if there is none or it is embedded."""
-    if is_file(name):
-        path = Path(folder or "") / Path(name).expanduser()
-        return path if path.exists() else None
+    if is_file(name, folder):
+        return next((path for path in named_files(name, folder) if path.exists()), None)
+    name = cast("str", name)
     found = _find(_source(name), folder)
     return None if found is None else found.path
 
 
-def origin(name: str, folder: Path | str | None = None) -> Origin:
+def origin(name: Files, folder: Path | str | None = None) -> Origin:
     """Return which files `load` would read; none is opened, and none need be there."""
-    if name not in SOURCES:
-        return Origin(name, (Path(folder or "") / Path(name).expanduser(),)) if is_file(name) else Origin(name)
+    if not isinstance(name, str) or name not in SOURCES:
+        said = name if isinstance(name, str) else ", ".join(name)
+        return Origin(said, named_files(name, folder)) if is_file(name, folder) else Origin(said)
     source = SOURCES[name]
     found = _find(source, folder if folder is None or Path(folder).expanduser().is_dir() else None)
     forms = frozenset(Path(file).name for form in source.forms for file in form.files)
@@ -134,19 +142,16 @@ def origin(name: str, folder: Path | str | None = None) -> Origin:
 
 
 def describe(folder: Path | str | None = None) -> list[Description]:
-    """List every data set and where it was found."""
-    described = []
-    for source in SOURCES.values():
-        found = _find(source, folder)
-        train, test = source.records if found is None or found.form.records is None else found.form.records
-        where = str(found.path) if found else "missing" if source.forms else _home(source.name)
-        described.append(Description(source.name, train, test, source.shape, source.classes, source.licence, where))
-    return described
+    """List every data set that can be used, and where it was found."""
+    return [describe_source(source, folder) for source in SOURCES.values()]
 
 
-def _home(name: str) -> str:
-    """Say where a data set without files comes from: it is in a wheel, or drawn from a seed."""
-    return "drawn" if name == LEAVES else "embedded"
+def describe_source(source: Source, folder: Path | str | None = None) -> Description:
+    """Say what one data set holds, and where it was found."""
+    found = _find(source, folder)
+    train, test = source.records if found is None or found.form.records is None else found.form.records
+    where = str(found.path) if found else "missing" if source.forms else source.home
+    return Description(source.name, train, test, source.shape, source.classes, source.licence, where)
 
 
 def fetch(name: str, *, progress: bool = True) -> Path:
@@ -165,7 +170,7 @@ def fetch(name: str, *, progress: bool = True) -> Path:
 
 
 def _source(name: str) -> Source:
-    if name in SOURCES:
+    if name in SOURCES or ":" in name:
         return SOURCES[name]
     guess = nearest(name, SOURCES)
     hint = f"did you mean {guess!r}?" if guess else f"known: {', '.join(SOURCES)}, or the path of an .npz or .csv file"
@@ -186,7 +191,7 @@ def _find(source: Source, folder: Path | str | None) -> _Found | None:
 
 
 def _places(source: Source, folder: Path | str | None) -> Iterator[Path]:
-    """Yield the folders to search, in order; the cache is asked for last, because that imports pooch."""
+    """Yield the folders to search, in order: the one given, the shared one, the system's, the cache."""
     for root in (folder, os.environ.get(VARIABLE)):
         if root:
             base = Path(root).expanduser()

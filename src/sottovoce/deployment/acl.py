@@ -10,18 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from sottovoce.deployment.identity import node_user
-
-__all__ = [
-    "MESSAGE_LIMIT",
-    "WAITING",
-    "emqx_acl",
-    "emqx_conf",
-    "from_node",
-    "mosquitto_acl",
-    "mosquitto_conf",
-    "to_node",
-]
+from sottovoce.deployment.party import node_user
 
 MESSAGE_LIMIT: Final = 64 * 2**20
 WAITING: Final = 2 * MESSAGE_LIMIT  # bytes that wait for one client

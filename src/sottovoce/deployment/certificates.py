@@ -23,19 +23,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from sottovoce.core.errors import InputError
 from sottovoce.core.words import value_words
 
-__all__ = [
-    "Authority",
-    "Revoked",
-    "certificate_pem",
-    "check_host",
-    "covers",
-    "key_pem",
-    "make_request",
-    "new_key",
-    "read_certificate",
-    "read_request",
-]
-
 _AUTHORITY_DAYS: Final = 3650
 _EARLY: Final = timedelta(hours=1)  # a machine whose clock is behind can start at once
 _LABEL: Final = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)")

@@ -25,26 +25,11 @@ from sottovoce.core.errors import InputError
 from sottovoce.core.files import PRIVATE, PUBLIC, new_folder, read_private, replace_file, write_new
 from sottovoce.deployment import acl
 from sottovoce.deployment.certificates import Authority, Revoked, certificate_pem, check_host, key_pem, new_key
-from sottovoce.deployment.identity import node_user, read_signing_key
-from sottovoce.deployment.register import Node, Register, finish, locked, stage_node, write_register
-from sottovoce.deployment.request import Request
+from sottovoce.deployment.party import node_user, read_signing_key
+from sottovoce.deployment.request import Registration
 from sottovoce.deployment.roster import Roster, check_name, fingerprint
+from sottovoce.deployment.roster_ledger import Register, RosterNode, finish, locked, stage_node, write_register
 from sottovoce.secagg.primitives import KEY, verifying_key
-
-__all__ = [
-    "DAYS",
-    "Signed",
-    "accept_node",
-    "add_nodes",
-    "check_new",
-    "ends_in",
-    "init_federation",
-    "publish",
-    "read_authority",
-    "renew",
-    "request_node",
-    "sign_roster",
-]
 
 DAYS: Final = 365
 _MOST_DAYS: Final = 3650
@@ -52,7 +37,7 @@ _MOST_DAYS: Final = 3650
 
 @final
 @dataclass(frozen=True)
-class Signed:
+class RosterChange:
     """What signing a roster did: who was revoked, and who has another id than before and needs a new certificate."""
 
     roster: Roster
@@ -89,7 +74,7 @@ def init_federation(folder: Path, *, broker: str = "localhost", days: int = DAYS
     return register
 
 
-def add_nodes(folder: Path, names: Sequence[str]) -> tuple[Node, ...]:
+def add_nodes(folder: Path, names: Sequence[str]) -> tuple[RosterNode, ...]:
     """Let nodes in whose keys are made here; `nodes/NAME` is then their operators' to take away."""
     with locked(folder) as register:
         authority = read_authority(folder)
@@ -98,19 +83,19 @@ def add_nodes(folder: Path, names: Sequence[str]) -> tuple[Node, ...]:
         for id_, name in enumerate(names, len(register.nodes)):
             tls, signing = new_key(), os.urandom(KEY)
             certificate = authority.client(node_user(id_), name, tls.public_key(), ends_in(register.days))
-            added.append(Node(id_, name, verifying_key(signing), certificate))
+            added.append(RosterNode(id_, name, verifying_key(signing), certificate))
             secrets = {"key.pem": (key_pem(tls), PRIVATE), "signing.key": (signing.hex().encode() + b"\n", PRIVATE)}
             stage_node(folder, name, secrets | _papers(register, authority, certificate))
         _enter(folder, register, added)
         return tuple(added)
 
 
-def request_node(folder: Path) -> Request:
+def request_node(folder: Path) -> Registration:
     """Make a node's keys on its own machine, in a folder of its name, with a request to be let in."""
     name = check_name(folder.resolve().name)
     check_new(folder)
     tls, signing = new_key(), os.urandom(KEY)
-    request, raw = Request.make(name, signing, tls)
+    request, raw = Registration.make(name, signing, tls)
     with new_folder(folder) as fresh:
         write_new(fresh / "key.pem", key_pem(tls), PRIVATE)
         write_new(fresh / "signing.key", signing.hex().encode() + b"\n", PRIVATE)
@@ -118,15 +103,15 @@ def request_node(folder: Path) -> Request:
     return request
 
 
-def accept_node(folder: Path, path: Path) -> tuple[Node, Request]:
+def accept_node(folder: Path, path: Path) -> tuple[RosterNode, Registration]:
     """Let in a node that made its keys itself; `nodes/NAME` gets what it must be sent, and no secret."""
-    request = Request.read(path)
+    request = Registration.read(path)
     with locked(folder) as register:
         authority = read_authority(folder)
         _check_free(folder, register, [request.name])
         id_ = len(register.nodes)
         certificate = authority.client(node_user(id_), request.name, request.tls_key, ends_in(register.days))
-        node = Node(id_, request.name, request.key, certificate)
+        node = RosterNode(id_, request.name, request.key, certificate)
         helper = None if register.helper is None else register.helper.entry(register.server_certificate)
         Roster((*(each.entry for each in register.nodes), node.entry), register.server, register.root, helper=helper)
         stage_node(folder, node.name, dict(_papers(register, authority, certificate)))
@@ -157,7 +142,7 @@ def renew(folder: Path, name: str) -> datetime:
         return min(ends, authority.certificate.not_valid_after_utc)
 
 
-def sign_roster(folder: Path, revoke: Sequence[str] = ()) -> Signed:
+def sign_roster(folder: Path, revoke: Sequence[str] = ()) -> RosterChange:
     """Sign the roster of all nodes and the helper that are in, after taking out those to be revoked.
 
     Ids are 0..n-1 in every roster. When a node leaves, the node with the highest id takes its id: it keeps its keys,
@@ -188,7 +173,7 @@ def sign_roster(folder: Path, revoke: Sequence[str] = ()) -> Signed:
         finish(folder, register)
         publish(folder, register, authority, roster.signed(root))
         moved = {node.name: node.id for node in register.nodes if before[node.name] != node.id}
-        return Signed(roster, gone, moved)
+        return RosterChange(roster, gone, moved)
 
 
 def _named(register: Register, name: str) -> str:
@@ -199,19 +184,19 @@ def _named(register: Register, name: str) -> str:
     return register.named(name).name
 
 
-def _without(register: Register, leaver: Node, authority: Authority) -> Register:
+def _without(register: Register, leaver: RosterNode, authority: Authority) -> Register:
     now, last = datetime.now(UTC), register.nodes[-1]
     nodes, dead = list(register.nodes[:-1]), leaver.serials
     if last is not leaver:
         dead += last.serials  # or it could act as whoever gets its old id next
         ends = ends_in(register.days)
         certificate = authority.client(node_user(leaver.id), last.name, _key(last.certificate), ends)
-        nodes[leaver.id] = Node(leaver.id, last.name, last.key, certificate)
+        nodes[leaver.id] = RosterNode(leaver.id, last.name, last.key, certificate)
     revoked = (*register.revoked, *(Revoked(serial, now) for serial in dead))
     return replace(register, nodes=tuple(nodes), revoked=revoked)
 
 
-def _reissued(register: Register, node: Node, authority: Authority, ends: datetime) -> Register:
+def _reissued(register: Register, node: RosterNode, authority: Authority, ends: datetime) -> Register:
     certificate = authority.client(node_user(node.id), node.name, _key(node.certificate), ends)
     nodes = [
         replace(each, certificate=certificate, former=each.serials) if each is node else each for each in register.nodes
@@ -219,7 +204,7 @@ def _reissued(register: Register, node: Node, authority: Authority, ends: dateti
     return replace(register, nodes=tuple(nodes))
 
 
-def _enter(folder: Path, register: Register, added: Sequence[Node]) -> None:
+def _enter(folder: Path, register: Register, added: Sequence[RosterNode]) -> None:
     register = replace(register, nodes=(*register.nodes, *added))
     write_register(folder, register)  # from here on they are in
     finish(folder, register)

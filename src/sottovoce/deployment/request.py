@@ -21,8 +21,6 @@ from sottovoce.deployment.certificates import make_request, read_request
 from sottovoce.deployment.roster import canonical, check_name
 from sottovoce.secagg.primitives import KEY, SIGNATURE, sign, usable, verify, verifying_key
 
-__all__ = ["Request"]
-
 _DOMAIN: Final = b"sottovoce request 1\n"
 _KIND: Final = "sottovoce request"
 _HELPER_KIND: Final = "sottovoce helper request"
@@ -32,7 +30,7 @@ _MOST: Final = 1 << 16  # bytes of a request
 
 @final
 @dataclass(frozen=True)
-class Request:
+class Registration:
     """What a node, or a helper, asks to be registered with: nothing in it is secret."""
 
     name: str
@@ -44,7 +42,7 @@ class Request:
     @staticmethod
     def make(
         name: str, signing_key: bytes, tls_key: EllipticCurvePrivateKey, exchange: bytes | None = None
-    ) -> tuple[Request, bytes]:
+    ) -> tuple[Registration, bytes]:
         """Return a request and its file; one with the public key of an exchange is a helper's."""
         more = {} if exchange is None else {"exchange": exchange.hex()}
         body = more | {
@@ -56,10 +54,10 @@ class Request:
         }
         signed = _DOMAIN + canonical(body)
         raw = canonical(body | {"signature": sign(signing_key, signed).hex()}) + b"\n"
-        return Request(name, verifying_key(signing_key), tls_key.public_key(), _digest(signed), exchange), raw
+        return Registration(name, verifying_key(signing_key), tls_key.public_key(), _digest(signed), exchange), raw
 
     @staticmethod
-    def read(path: Path, *, helper: bool = False) -> Request:
+    def read(path: Path, *, helper: bool = False) -> Registration:
         """Return the request of a node, or of a helper, in a file, if the key that it names signed it."""
         try:
             return _parse(path.read_bytes(), helper)
@@ -69,7 +67,7 @@ class Request:
             raise InputError(f"{path}: {error}") from None
 
 
-def _parse(raw: bytes, helper: bool) -> Request:
+def _parse(raw: bytes, helper: bool) -> Registration:
     try:
         document = read_json(raw, most=_MOST)
     except WireError as error:
@@ -90,7 +88,7 @@ def _parse(raw: bytes, helper: bool) -> Request:
     exchange = _unhex(document.get("exchange"), KEY) if helper else None
     if exchange is not None and not usable(exchange):
         raise InputError("its exchange key is a point of small order: everybody could open ballots")
-    return Request(check_name(name), key, read_request(tls), _digest(signed), exchange)
+    return Registration(check_name(name), key, read_request(tls), _digest(signed), exchange)
 
 
 def _unhex(text: Any, size: int) -> bytes:

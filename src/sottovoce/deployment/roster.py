@@ -26,10 +26,76 @@ from sottovoce.core.errors import InputError, WireError
 from sottovoce.core.files import replace_file
 from sottovoce.core.remote import one_line, read_json
 from sottovoce.core.words import value_words
-from sottovoce.deployment.roster_helper import Counter
-from sottovoce.secagg.primitives import KEY, SIGNATURE, sign, verify, verifying_key
+from sottovoce.secagg.primitives import KEY, SIGNATURE, sign, usable, verify, verifying_key
 
-__all__ = ["Entry", "Roster", "canonical", "check_name", "check_pin", "fingerprint"]
+_KEYS: Final = ("key", "exchange")
+_PRINTS: Final = ("fingerprint", "leader")
+
+
+@final
+@dataclass(frozen=True)
+class Counter:
+    """The helper as the others know it: Ed25519 and X25519 keys, and SHA-256 of TLS certificates in hex.
+
+    `fingerprint` is of its own certificate, `leader` of the training server's, the only one that it listens to.
+    """
+
+    name: str
+    key: bytes
+    exchange: bytes
+    fingerprint: str
+    leader: str
+
+    def __post_init__(self) -> None:
+        for field in _KEYS:
+            if len(getattr(self, field)) != KEY:
+                raise InputError(f"the helper's {field} must have {KEY} bytes, got {len(getattr(self, field))}")
+        for field in _PRINTS:
+            if not re.fullmatch(r"[0-9a-f]{64}", getattr(self, field)):
+                raise InputError(f"the helper's {field} must have 64 hex digits, got {getattr(self, field)!r}")
+        if not usable(self.exchange):
+            raise InputError("the helper's exchange key is a point of small order: everybody could open ballots")
+        if self.fingerprint == self.leader:
+            raise InputError("the helper has the training server's certificate; name another institution")
+
+    def check_apart(self, others: Mapping[str, bytes], names: Mapping[str, str]) -> None:
+        """Raise if the helper's key or name is another's: `others` are keys by whose they are, `names` fingerprints."""
+        for whose, key in others.items():
+            if key == self.key:
+                raise InputError(
+                    f"the helper's key is {whose} too, and together they would open every ballot; name "
+                    "another institution"
+                )
+        for name, fingerprint in names.items():
+            if name.lower() == self.name.lower() or fingerprint == self.fingerprint:
+                raise InputError(f"the helper has the name or the certificate of node {name}; give it its own")
+
+    def document(self) -> dict[str, str]:
+        """Return the helper as the roster's file has it."""
+        return {
+            "name": self.name,
+            "key": self.key.hex(),
+            "exchange": self.exchange.hex(),
+            "fingerprint": self.fingerprint,
+            "leader": self.leader,
+        }
+
+    @staticmethod
+    def parse(document: Any) -> Counter:
+        """Return the helper in a roster's file."""
+        if not isinstance(document, dict) or set(document) != {"name", *_KEYS, *_PRINTS}:
+            raise InputError(
+                f"the roster's helper has a name, a key, an exchange key and two fingerprints, got "
+                f"{value_words(document)}"
+            )
+        if not all(isinstance(value, str) for value in document.values()):
+            raise InputError(f"all that the roster says of the helper are texts, got {value_words(document)}")
+        for field in _KEYS:
+            if not re.fullmatch(rf"[0-9a-f]{{{2 * KEY}}}", document[field]):
+                raise InputError(f"the helper's {field} must have {2 * KEY} hex digits, got {document[field]!r}")
+        keys = {field: bytes.fromhex(document[field]) for field in _KEYS}
+        return Counter(**{**document, **keys})
+
 
 _DOMAIN: Final = b"sottovoce roster 1\n"
 _KIND: Final = "sottovoce roster"
@@ -63,7 +129,7 @@ def check_name(name: str) -> str:
 
 @final
 @dataclass(frozen=True)
-class Entry:
+class RosterEntry:
     """A node as the others know it: number, name, Ed25519 verifying key, SHA-256 of its TLS certificate in hex."""
 
     id: int
@@ -83,7 +149,7 @@ class Entry:
 class Roster:
     """All nodes of a federation, its training server's verifying key, and the root key that vouches for them."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[RosterEntry, ...]
     server: bytes
     root: bytes
     revision: int = 1
@@ -142,7 +208,7 @@ class Roster:
         """Return 32 bytes that stand for everything that the root signed."""
         return hashlib.sha256(_DOMAIN + canonical(self._body())).digest()
 
-    def by_name(self, name: str) -> Entry:
+    def by_name(self, name: str) -> RosterEntry:
         """Return a node's entry."""
         for entry in self.entries:
             if entry.name == name:
@@ -174,9 +240,14 @@ class Roster:
         except OSError as error:
             raise InputError(f"{path}: the roster cannot be read: {error.strerror}") from None
         try:
-            return _parse(raw, pinned)
+            return Roster.parse(raw, pinned)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
+
+    @staticmethod
+    def parse(raw: bytes, pinned: str) -> Roster:
+        """Return the roster that a file's bytes are, if the key with the pinned fingerprint signed exactly these."""
+        return _parse(raw, pinned)
 
     def _body(self) -> dict[str, Any]:
         more = {} if self.helper is None else {"helper": self.helper.document()}
@@ -242,12 +313,12 @@ def _written(document: Any) -> bytes | None:
         return None
 
 
-def _entry(node: Any) -> Entry:
+def _entry(node: Any) -> RosterEntry:
     if not isinstance(node, dict) or set(node) != {"id", "name", "key", "fingerprint"}:
         raise InputError(f"a node of the roster has an id, a name, a key and a fingerprint, got {value_words(node)}")
     if type(node["id"]) is not int or not isinstance(node["name"], str) or not isinstance(node["fingerprint"], str):
         raise InputError(f"a node's id is a whole number, its name and fingerprint are texts, got {value_words(node)}")
-    return Entry(node["id"], node["name"], _unhex(node, "key", KEY), node["fingerprint"])
+    return RosterEntry(node["id"], node["name"], _unhex(node, "key", KEY), node["fingerprint"])
 
 
 def _unhex(table: Mapping[str, Any], field: str, size: int) -> bytes:

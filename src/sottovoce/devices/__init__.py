@@ -1,11 +1,10 @@
 """Simulated devices: links, radios, processors; what a round costs on them; which clients leave it, and when."""
 
 from sottovoce.devices.catalogue import known, profile
-from sottovoce.devices.clock import Cause, Clock, RoundClock, RoundTime, Rules
-from sottovoce.devices.device import MARKS, Availability, Compute, Device, Frame, Link, Origin, Radio
-from sottovoce.devices.dropout import Dropout
-from sottovoce.devices.energy import Interval, Joules, Work, joules, relay_joules, seconds, sessions
-from sottovoce.devices.expected import Exchange, Expected, expected_round
+from sottovoce.devices.clock import Cause, Clock, Dropout, RoundClock, RoundTime, Rules
+from sottovoce.devices.cost import Expected, expected_round
+from sottovoce.devices.device import MARKS, Availability, Compute, Device, Frame, Link, NumberOrigin, Radio
+from sottovoce.devices.energy import Estimate, Joules, Work, joules, relay_joules, seconds, sessions
 from sottovoce.devices.population import Population
 
 __all__ = [
@@ -16,13 +15,12 @@ __all__ = [
     "Compute",
     "Device",
     "Dropout",
-    "Exchange",
+    "Estimate",
     "Expected",
     "Frame",
-    "Interval",
     "Joules",
     "Link",
-    "Origin",
+    "NumberOrigin",
     "Population",
     "Radio",
     "RoundClock",

@@ -9,9 +9,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from sottovoce.core.validate import one_of
-from sottovoce.devices.device import Availability, Compute, Device, Frame, Link, Origin, Radio
-
-__all__ = ["known", "profile"]
+from sottovoce.devices.device import Availability, Compute, Device, Frame, Link, NumberOrigin, Radio
 
 _SHARED: Final = ("availability", "computers", "sources")  # files that several profiles refer to
 _WHOLE: Final = ("max_payload", "overhead", "spreading_factor")  # whole numbers; all others are floats
@@ -57,9 +55,9 @@ def profile(name: str) -> Device:
     )
 
 
-def _origin(number: Mapping[str, Any]) -> Origin:
+def _origin(number: Mapping[str, Any]) -> NumberOrigin:
     source = _read("sources")[number["source"]]
-    return Origin(number["mark"], source["year"], source["text"])
+    return NumberOrigin(number["mark"], source["year"], source["text"])
 
 
 def _values(numbers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -18,11 +18,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.devices.energy import Joules
-from sottovoce.devices.meters import Meters, moving_seconds
+from sottovoce.core.streams import Purpose, Streams
+from sottovoce.core.validate import in_range, one_of
+from sottovoce.devices.energy import Joules, Meters, moving_seconds
 from sottovoce.devices.population import Fleet, Population, uniforms
-
-__all__ = ["TRAINING", "Cause", "Clock", "Gflop", "RoundClock", "RoundTime", "Rules", "online"]
 
 Floats = NDArray[np.float64]
 Clients = NDArray[np.int64]
@@ -244,3 +243,42 @@ class RoundClock:
 
 def _sizes(asked: Mapping[int, int]) -> Floats:
     return np.fromiter(asked.values(), np.float64, len(asked))
+
+
+PHASES: Final = ("advertise", "share", "mask", "consistency", "unmask")
+_TRAINED: Final = PHASES.index("mask")  # a round without these phases has one, "train", which is when vectors are sent
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """Rule by which clients leave a round: before each phase by chance, and some as listed.
+
+    >>> Dropout(leave=((3, 7, "mask"),)).left(3, 7, "unmask", Streams(1))
+    'mask'
+    """
+
+    chances: Mapping[str, float] = field(default_factory=dict)
+    leave: tuple[tuple[int, int, str], ...] = ()  # (round, client, phase)
+
+    def __post_init__(self) -> None:
+        for phase, chance in self.chances.items():
+            one_of("dropout", phase, PHASES)
+            in_range(f"dropout before {phase}", chance, low=0, high=1, open_high=True)
+        for _, _, phase in self.leave:
+            one_of("leave", phase, PHASES)
+
+    @property
+    def possible(self) -> bool:
+        """Tell whether anybody can ever leave."""
+        return bool(self.leave) or any(self.chances.values())
+
+    def left(self, round_: int, client: int, phase: str, streams: Streams) -> str | None:
+        """Name the phase before which a client left, if that was at `phase` or earlier."""
+        if not self.possible:
+            return None
+        now = _TRAINED if phase == "train" else PHASES.index(phase)
+        draws = streams.get(Purpose.DROPOUT, round_, client).random(len(PHASES))
+        for name, draw in zip(PHASES[: now + 1], draws, strict=False):
+            if draw < self.chances.get(name, 0.0) or (round_, client, name) in self.leave:
+                return name
+        return None

@@ -1,7 +1,7 @@
 """What a device is to a simulation: a link, a radio, a processor, and hours at which it is there.
 
 Units: rates in Mb/s, slopes in nJ/bit (= mW per Mb/s), powers in W, energies in J, speeds in GFLOP/s, memory in MB.
-Every number of a profile carries where it comes from (`Origin`); `sottovoce devices NAME` prints it.
+Every number of a profile carries where it comes from (`NumberOrigin`); `sottovoce devices NAME` prints it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from typing import Final
 from sottovoce.core.errors import InputError
 from sottovoce.core.validate import in_range
 
-__all__ = ["MARKS", "Availability", "Compute", "Device", "Frame", "Link", "Origin", "Radio"]
-
 MARKS: Final[Mapping[str, str]] = {
     "V": "read in the source",
     "D": "worked out from the source",
@@ -24,7 +22,7 @@ MARKS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True)
-class Origin:
+class NumberOrigin:
     """Where a number comes from: its mark (V, D, M or A), the year of the source, and the source in words."""
 
     mark: str
@@ -149,7 +147,7 @@ class Device:
     compute: Compute
     availability: Availability
     relay: Device | None = None  # passes the bytes on at its own cost, as a phone does for a watch
-    sources: Mapping[str, Origin] = field(default_factory=dict)
+    sources: Mapping[str, NumberOrigin] = field(default_factory=dict)
 
     def fits(self, memory_mb: float) -> bool:
         """Tell whether something of this size can be held in the device's memory."""

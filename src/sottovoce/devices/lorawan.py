@@ -7,8 +7,6 @@ from typing import Final
 
 from sottovoce.devices.device import Frame
 
-__all__ = ["frames", "seconds_down", "seconds_up", "time_on_air", "time_on_air_down", "time_on_air_up"]
-
 _PREAMBLE: Final = 8  # symbols
 _SLOW_SYMBOL: Final = 0.016  # seconds; slower ones (SF11, SF12 at 125 kHz) need the low-data-rate optimisation
 _CODING: Final = 1  # rate 4/5

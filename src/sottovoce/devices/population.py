@@ -19,8 +19,6 @@ from sottovoce.core.streams import Purpose, Streams
 from sottovoce.devices.catalogue import profile
 from sottovoce.devices.device import Device
 
-__all__ = ["Fleet", "Population", "uniforms"]
-
 Floats = NDArray[np.float64]
 Clients = NDArray[np.int64]
 

@@ -9,8 +9,6 @@ from typing import Final
 from sottovoce.devices.device import Device
 from sottovoce.devices.energy import Joules
 
-__all__ = ["ALWAYS", "duration", "remarks", "two_digits"]
-
 ALWAYS: Final = (
     "Estimates for one class of devices, good to a factor of 2 to 3 (radio) and 5 (training); use them to compare "
     "schemes, not to size a battery. Sources and dates: sottovoce devices NAME.",

@@ -20,33 +20,20 @@ from numpy.typing import NDArray
 from sottovoce.core import wire
 from sottovoce.core.errors import RunError, SecAggError
 from sottovoce.core.provenance import OF_CLIENTS
-from sottovoce.core.streams import Named, Purpose, Streams
+from sottovoce.core.streams import NamedStreams, Purpose, Streams
 from sottovoce.core.vectors import Vector
-from sottovoce.federation.coding import Coding, Terms
-from sottovoce.federation.masking import Masking, begin_masking
-from sottovoce.federation.secure import ANNOUNCING, downlink_hash, read_announcement, signing_key
+from sottovoce.federation.aggregation.secure import ANNOUNCING, Masking, downlink_hash, read_announcement, signing_key
+from sottovoce.federation.aggregation.standing import begin_masking
+from sottovoce.federation.coding import Coding, Private, Terms
+from sottovoce.federation.units import sum_of_units
 from sottovoce.models import Model, Shard, Trainer
 from sottovoce.schemes.base import Message, Scheme, State, Task
 from sottovoce.secagg import Entropy, KeyedEntropy, Policy, RoundMark, Session
 from sottovoce.secagg.ballots import BallotTerms, cast
 
-__all__ = [
-    "TRAINING",
-    "Client",
-    "ClientState",
-    "Credentials",
-    "Forge",
-    "Heard",
-    "Knowledge",
-    "read_setup",
-    "setup_message",
-    "split_setup",
-    "tell_divergence",
-]
-
 Forge = Callable[[Message, Coding, Terms], NDArray[Any]]
 
-TRAINING: Final = ("train", "mask")  # the phases whose answer is made from an update
+UPDATE_PHASES: Final = ("train", "mask")  # the phases whose answer is made from an update
 
 
 def setup_message(scheme: Scheme, public: Streams, start: bytes = b"") -> bytes:
@@ -133,6 +120,11 @@ class Knowledge:
         if self.ballot is not None:
             self.ballot.check_round(round_)
 
+    @property
+    def site_coding(self) -> Private | None:
+        """Return how sums of a site's units are protected; None where clients are."""
+        return self.coding if isinstance(self.coding, Private) and self.coding.of_sites else None
+
     def opens(self, phase: str) -> bool:
         """Tell whether the request of a phase is an opening, for clients that keep to the policy.
 
@@ -184,7 +176,7 @@ class Client:
 
     knowledge: Knowledge
     number: int
-    streams: Named  # its own
+    streams: NamedStreams  # its own
     shard: Callable[[], Shard]
     trainer: Trainer
     credentials: Credentials | None = None  # None: a simulated client, whose secrets come from its streams
@@ -193,10 +185,12 @@ class Client:
         """Return what the client sends when it is asked, and its state from then on; or raise why it refuses."""
         if self.knowledge.opens(phase):
             state = state.hear(self.knowledge.read(round_, phase, payload, state.memory))
-        if phase not in TRAINING:
+        if phase not in UPDATE_PHASES:
             return self.go_on(phase, payload, state)
         task = self.task(round_, phase, state)
         shard = self.shard()
+        if self.knowledge.site_coding is not None:
+            return self.send_units(phase, payload, shard, state)
         trainable = self.knowledge.scheme.trainable(task.seed)
         (update,) = self.trainer.updates(task.params, [shard], [self.batches(round_)], trainable)
         return self.send(phase, payload, len(shard.y), update, state)
@@ -242,11 +236,42 @@ class Client:
         message = knowledge.scheme.encode(update, heard.task.seed, self.streams.get(Purpose.ENCODE, heard.round))
         if knowledge.private:
             message = _finite(message)
-        terms = heard.terms if phase == "train" else heard.terms._replace(cohort=self._session(state).cohort)
+        terms = self._terms(phase, heard, state)
         if forge is None:
             words = knowledge.coding.words(message, terms, heard.round, self.number)
         else:
             words = forge(message, knowledge.coding, terms)
+        return self._deliver(phase, payload, words, heard, state)
+
+    def send_units(self, phase: str, payload: bytes, shard: Shard, state: ClientState) -> tuple[bytes, ClientState]:
+        """Return the sum of a site's units as it travels: protected once, and masked or packed.
+
+        Guarantee: a site answers whatever its units are, and whichever of them take part.
+        """
+        knowledge, heard, coding = self.knowledge, state.heard, self.knowledge.site_coding
+        if heard is None or heard.task is None or coding is None:
+            raise RunError(f"client {self.number} was asked to act before it heard a downlink")
+        total = sum_of_units(
+            coding.plan,
+            knowledge.scheme,
+            self.trainer,
+            heard.task,
+            shard,
+            coins=self.streams.get(Purpose.UNIT, heard.round),
+            choices=self.streams.get(Purpose.ENCODE, heard.round),
+        )
+        terms = self._terms(phase, heard, state)
+        return self._deliver(phase, payload, coding.site_words(total, terms, heard.round, self.number), heard, state)
+
+    def _terms(self, phase: str, heard: Heard, state: ClientState) -> Terms:
+        """Return the round's terms; in a session the client counts the cohort by itself."""
+        return heard.terms if phase == "train" else heard.terms._replace(cohort=self._session(state).cohort)
+
+    def _deliver(
+        self, phase: str, payload: bytes, words: NDArray[Any], heard: Heard, state: ClientState
+    ) -> tuple[bytes, ClientState]:
+        """Return protected words as they leave: as a ballot, packed, or masked."""
+        knowledge = self.knowledge
         if phase == "train" and knowledge.ballot is not None:
             return self._cast(knowledge.ballot, words, heard, state)
         if phase == "train":

@@ -16,14 +16,12 @@ from numpy.typing import NDArray
 
 from sottovoce.core import wire
 from sottovoce.core.errors import InputError, RunError, WireError
-from sottovoce.core.streams import Named, Owners, Purpose
+from sottovoce.core.streams import NamedStreams, Owners, Purpose
 from sottovoce.core.vectors import Vector
 from sottovoce.federation.sums import LARGEST, FloatSum, Fold, SignSum, WordSum
 from sottovoce.privacy import PrivacyPlan, Randomness
 from sottovoce.schemes.base import Message
 from sottovoce.schemes.packed_signs import expand
-
-__all__ = ["Clear", "Coding", "FloatGrid", "Opened", "Private", "SignGrid", "Terms"]
 
 Words = NDArray[np.uint32]
 
@@ -233,9 +231,19 @@ class Private:
         """Return the protected message."""
         if self.plan.request.form == "signs":
             message = expand(message, self.plan.request.length)
-        randomness = self._randomness(self.seeds.client(client), round_)
+        randomness = self._own_randomness(round_, client)
         clip_norm = None if self.plan.adaptive is None else terms.clip_norm
         return self.plan.protect(message, cohort=terms.cohort, randomness=randomness, clip_norm=clip_norm)
+
+    @property
+    def of_sites(self) -> bool:
+        """Tell whether a message is the sum of a site's own units."""
+        return self.plan.request.of_sites
+
+    def site_words(self, total: NDArray[np.int64], terms: Terms, round_: int, client: int) -> Words:
+        """Return the sum of a site's units, protected once."""
+        randomness = self._own_randomness(round_, client)
+        return self.plan.protect_total(total, cohort=terms.cohort, randomness=randomness)
 
     def forge(self, values: NDArray[Any], terms: Terms, *, boost: float, part: float) -> NDArray[Any]:
         """Return the boosted message on the grid; the count of adaptive clipping says nothing for or against."""
@@ -261,7 +269,10 @@ class Private:
         )
         return Opened(release.total, release.clip_norm)
 
-    def _randomness(self, owner: Named, round_: int) -> Randomness:
+    def _own_randomness(self, round_: int, client: int) -> Randomness:
+        return self._randomness(self.seeds.client(client), round_)
+
+    def _randomness(self, owner: NamedStreams, round_: int) -> Randomness:
         if self.plan.request.deployment:
             return Randomness.system()
         return Randomness.simulated(owner.key(Purpose.NOISE, round_))

@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import InputError
 from sottovoce.core.validate import in_range
 from sottovoce.privacy import PrivacyPlan
-from sottovoce.privacy.plan.shares import LEAST_COHORT
+from sottovoce.privacy.plan.cohort import LEAST_COHORT
 from sottovoce.schemes.base import State
-
-__all__ = ["Cohort", "PlainSampler", "PrivateSampler", "Sampler"]
 
 _RARE: Final = 1e-6
 

@@ -23,8 +23,6 @@ from sottovoce.schemes.base import Scheme, State
 from sottovoce.secagg import Policy
 from sottovoce.secagg.ballots import BallotTerms
 
-__all__ = ["Engine", "Enrolment", "Evaluator", "Reply", "Request", "Sum", "Take", "drive"]
-
 Result = TypeVar("Result")
 Take = Callable[[int, bytes], None]
 

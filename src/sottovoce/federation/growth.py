@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from sottovoce.core.vectors import Vector
 from sottovoce.schemes.base import State
 
-__all__ = ["CONVERGED", "Growth", "converged", "gone", "too_few_left", "with_gone"]
-
 CONVERGED: Final = "has converged and leaves for good"
 
 

@@ -16,8 +16,6 @@ import numpy as np
 from sottovoce.core.vectors import Vector
 from sottovoce.privacy import PrivacyPlan
 
-__all__ = ["INFLUENCE", "EnergyGuard", "influence"]
-
 INFLUENCE: Final = ("most_per_coordinate", "votes", "guard_radius")  # what `influence` returns
 
 

@@ -10,13 +10,11 @@ from typing import Any, NamedTuple
 
 from sottovoce.core.errors import RunError, SottovoceError
 from sottovoce.core.streams import Owners
-from sottovoce.federation.behaviour import Behaviour, Scene
-from sottovoce.federation.client import TRAINING, Client, ClientState, Knowledge
+from sottovoce.federation.client import UPDATE_PHASES, Client, ClientState, Knowledge
 from sottovoce.federation.growth import CONVERGED, converged
+from sottovoce.federation.wrappers.behaviour import Behaviour, Scene
 from sottovoce.models import Shard, Trainer
 from sottovoce.schemes.base import State, Task
-
-__all__ = ["Answer", "Host", "Malice"]
 
 
 class Answer(NamedTuple):
@@ -114,7 +112,7 @@ class Host:
             client, state = self.client(number), self.states.get(number, ClientState())
             try:
                 self._check(number, phase)
-                if phase in TRAINING:
+                if phase in UPDATE_PHASES:
                     pupils.append(_Pupil(client, payload, client.task(round_, phase, state)))
                     continue
             except SottovoceError as error:
@@ -131,6 +129,12 @@ class Host:
 
     def _train(self, round_: int, phase: str, pupils: list[_Pupil]) -> Iterator[tuple[int, Answer]]:
         """Train clients with the same task together, and send each update as soon as it is there."""
+        if self.knowledge.site_coding is not None:
+            for pupil in pupils:
+                number = pupil.client.number
+                act, records = pupil.client.send_units, pupil.client.shard()
+                yield number, self._attempt(number, act, phase, pupil.payload, records, self.states[number])
+            return
         task, trainer = pupils[0].task, pupils[0].client.trainer
         shards = [pupil.client.shard() for pupil in pupils]
         rngs = [pupil.client.batches(round_) for pupil in pupils]

@@ -7,16 +7,67 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal, final
 
 import numpy as np
 
 from sottovoce.core.errors import RunError
+from sottovoce.core.validate import in_range
 from sottovoce.core.vectors import Vector
-from sottovoce.federation.adaptive import DEFAULTS, Adaptive
 from sottovoce.schemes.base import State
 
-__all__ = ["ServerStep", "model_of"]
+Rule = Literal["adam", "yogi", "adagrad"]
+
+# The paper's values (its appendix on hyperparameters), and by their names the keys that each rule has.
+DEFAULTS: Final[dict[Rule, dict[str, float]]] = {
+    "adam": {"beta1": 0.9, "beta2": 0.99, "tau": 1e-3},
+    "yogi": {"beta1": 0.9, "beta2": 0.99, "tau": 1e-3},
+    "adagrad": {"beta1": 0.0, "tau": 1e-3},
+}
+# Ours, because the paper tunes it for each data set: about how far a weight moves in a round, with "adagrad" at first.
+DEFAULT_LR: Final[dict[Rule, float]] = {"adam": 0.01, "yogi": 0.01, "adagrad": 0.1}
+
+
+@final
+@dataclass(frozen=True)
+class AdaptiveOptimiser:
+    """Server optimiser that divides each parameter's step by the root of its past squares.
+
+    Guarantee: it sees only steps that were released already, so it costs no privacy.
+    """
+
+    rule: Rule
+    beta1: float = 0.0
+    beta2: float = 0.0  # not used by "adagrad"
+    tau: float = 1e-3
+
+    def __post_init__(self) -> None:
+        in_range("beta1", self.beta1, low=0, high=1, open_high=True)
+        in_range("beta2", self.beta2, low=0, high=1, open_high=True)
+        in_range("tau", self.tau, low=0, open_low=True, open_high=True)
+
+    def direction(self, delta: Vector, state: State) -> tuple[Vector, State]:
+        """Return m / (sqrt(v) + tau), to be multiplied by lr, and the moments to keep for the next round."""
+        second = self._second(state.get("second_moment", np.full_like(delta, self.tau**2)), delta)
+        kept: State = {"second_moment": second}
+        first = delta
+        if self.beta1:
+            before = state.get("first_moment", np.float32(0))
+            first = np.float32(self.beta1) * before + np.float32(1 - self.beta1) * delta
+            kept["first_moment"] = first
+        scale: Vector = np.sqrt(second)
+        scale += np.float32(self.tau)
+        return first / scale, kept
+
+    def _second(self, past: Vector, delta: Vector) -> Vector:
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what is not finite
+            square = np.square(delta)
+            new = np.float32(1 - self.beta2) * square
+            if self.rule == "adagrad":
+                return past + square
+            if self.rule == "yogi":
+                return past - new * np.sign(past - square)
+            return np.float32(self.beta2) * past + new
 
 
 @dataclass(frozen=True)
@@ -37,13 +88,13 @@ class ServerStep:
     rounds: int = 1
 
     @property
-    def adaptive(self) -> Adaptive | None:
+    def adaptive(self) -> AdaptiveOptimiser | None:
         """Return the adaptive optimiser; None for "sgd"."""
         if self.optimizer == "sgd":
             return None
         given = {"beta1": self.beta1, "beta2": self.beta2, "tau": self.tau}
         keys = DEFAULTS[self.optimizer] | {key: value for key, value in given.items() if value is not None}
-        return Adaptive(self.optimizer, **keys)
+        return AdaptiveOptimiser(self.optimizer, **keys)
 
     def lr_at(self, round_: int) -> float:
         """Return the step size of a round; schedules end near zero at the last."""

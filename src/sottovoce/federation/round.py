@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import PrivacyError, RunError
-from sottovoce.core.streams import Named, Purpose
-from sottovoce.federation.aggregate import Aggregator, Total
+from sottovoce.core.streams import NamedStreams, Purpose
+from sottovoce.federation.aggregation.aggregator import Aggregator, Costs, Total
 from sottovoce.federation.coding import Terms
 from sottovoce.federation.cohort import Cohort, PlainSampler, PrivateSampler, Sampler
 from sottovoce.federation.engine import Reply, Request
@@ -36,8 +36,6 @@ from sottovoce.federation.optimise import ServerStep
 from sottovoce.federation.sums import mean
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.schemes.base import Scheme, State
-
-__all__ = ["Account", "RoundResult", "Server", "draws_commitment", "server_round"]
 
 
 class Account(Protocol):
@@ -68,14 +66,14 @@ class Server:
     scheme: Scheme
     cohort: Cohort
     aggregator: Aggregator
-    streams: Named  # the server's own
+    streams: NamedStreams  # the server's own
     step: ServerStep = field(default_factory=ServerStep)
     plan: PrivacyPlan | None = None
     account: Account | None = None  # a private round is refused without one
     guard: EnergyGuard | None = None  # what refuses a private sum that is too long
     goes_on: bool = False  # a round that breaks the model is thrown away, as under attack, and does not end the run
     invited: Cohort | None = None  # whom a run that is not private draws, if more than it needs
-    opened: Callable[[int, State], None] | None = None  # told of a round and its draws before anybody is asked
+    begin: Callable[[int, State], None] | None = None  # told of a round and its draws before anybody is asked
     watch: Callable[[int, Total], None] | None = None  # an audit's: shown each total before anything is made of it
 
     @property
@@ -105,15 +103,20 @@ class Server:
         return cohort, kept
 
     def expected(self, state: State) -> float:
-        """Return the public number that sums are divided by: the expected cohort without those who left for good."""
+        """Return the public number that sums are divided by: the expected cohort without those who left for good.
+
+        Where records or persons are protected it is the expected number of them.
+        """
+        if self.plan is not None and self.plan.request.of_sites:
+            return self.plan.expected_cohort
         if "gone" not in state:
             return self.cohort.expected
         return self.cohort.expected * (1 - len(gone(state)) / self.cohort.clients)
 
     def record_draws(self, round_: int, state: State) -> None:
         """Bind the draws to the account before anybody is asked, so that no later run can forget one."""
-        if self.opened is not None:
-            self.opened(round_, state)
+        if self.begin is not None:
+            self.begin(round_, state)
         if self.plan is None:
             return
         if self.account is None:
@@ -204,3 +207,22 @@ def _check_alive(round_: int, cohort: list[int], total: Total, *, named: bool) -
         raise RunError(
             f"round {round_}: no client sent an update; {who}: {reason}. If training diverged, lower client_lr"
         )
+
+
+def costs_of(server: Server, state: State) -> Costs:
+    """Return the costs of a server's rounds from this state on; sizes that depend on the cohort take the expected one.
+
+    Guarantee: the result depends on the configuration alone, not on a draw or on anybody's data.
+    """
+    down = downlink_size(server.scheme, state, private=server.plan is not None)
+    expected = server.cohort.expected
+    return replace(server.aggregator.costs(max(1, round(expected)), down), cohort=expected)
+
+
+def downlink_size(scheme: Scheme, state: State, *, private: bool) -> int:
+    """Return the bytes of one downlink: the model or what stands for it, and in a private run the round's terms."""
+    if scheme.replica(state):  # its clients are sent what the last round decided: take a round after the first
+        rng = np.random.default_rng(0)
+        state = scheme.decode(np.zeros(scheme.length, np.float32), state, scheme.round_seed(1), rng)
+    down = len(scheme.downlink(state, scheme.round_seed(1)))
+    return down + len(Terms(0, 0.0).pack()) if private else down

@@ -18,8 +18,6 @@ from sottovoce.core.errors import RunError
 from sottovoce.core.vectors import Vector
 from sottovoce.schemes.packed_signs import Tally
 
-__all__ = ["FloatSum", "Fold", "SignSum", "WordSum", "mean", "read_floats"]
-
 LARGEST = 4096.0  # a client value beyond this is a diverged client, not an update
 
 

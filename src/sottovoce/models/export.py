@@ -1,18 +1,18 @@
 """Write a trained network in forms that other programs load without sottovoce.
 
-torch  a .pt2 file of `torch.export`: `torch.export.load(file).module()(records)` gives probabilities
+torch  a .pt2 file of `torch.export`: `torch.export.load(file).module()(records)` gives answers
 onnx   the same graph in ONNX, by torch; needs the packages of the extra [onnx]
 npz    the tensors by name, and the architecture as JSON
 
 All take records as they are stored (uint8 images, float32 features, token ids as int64); the scaling is inside. Torch
-and ONNX return one row of probabilities a record, a column for each class.
+and ONNX return what the task answers (`LearningTask.torch_answers`): one row of probabilities a record, a column for
+each class or yes-or-no answer; the values of numbers; of classes in an order also the class.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -21,13 +21,11 @@ import numpy as np
 
 from sottovoce.core.errors import InputError
 from sottovoce.core.files import replacing
+from sottovoce.core.packages import require
 from sottovoce.core.vectors import Vector
 from sottovoce.models.base import Model
-from sottovoce.models.fronts import Front
+from sottovoce.models.module import TorchNetwork
 from sottovoce.models.network import Network
-from sottovoce.models.with_torch import needs_torch
-
-__all__ = ["FORMS", "SUFFIX", "architecture", "export"]
 
 SUFFIX: Final = {"torch": ".pt2", "onnx": ".onnx", "npz": ".npz"}
 FORMS: Final = tuple(SUFFIX)
@@ -35,20 +33,35 @@ VERSION: Final = 1
 _ONNX: Final = ("onnx", "onnxscript", "torch")
 
 
-def export(network: Model, params: Vector, form: str, path: Path, facts: Mapping[str, Any]) -> None:
-    """Write a network with its parameters; `facts` (what it reads, the names of the classes) go into the file as JSON.
+def export(
+    model: Model,
+    params: Vector,
+    form: str,
+    path: Path,
+    facts: Mapping[str, Any],
+    finish: Callable[[Path], None] | None = None,
+) -> None:
+    """Write a model with its parameters; `facts` (what it reads, the names of the classes) go into the file as JSON.
 
-    The file appears whole or not at all.
+    The file appears whole or not at all; `finish` may change it before it appears.
     """
-    front: Front | None = None
-    if not isinstance(network, Network):
-        front, network = _behind(network, form)
+    network, params, front = model.exported(params)
+    if isinstance(network, TorchNetwork) and form == "npz":
+        raise InputError(
+            f"{network.name} is a torch module, and an npz holds no code; use torch or onnx, or take `.model` of the "
+            "result"
+        )
+    if front is not None and form != "npz":
+        raise InputError(
+            f"--to {form} writes a graph of layers, and front {front.name!r} before this model is none; use --to "
+            "npz, which holds the front's numbers too, or sottovoce predict"
+        )
     whole = {**architecture(network), "inputs": dict(facts)}
     if front is not None:
         whole["front"] = {"name": front.name, "input_shape": list(front.input_shape), "input_scale": front.input_scale}
     told = json.dumps(whole)
     with replacing(path, suffix=SUFFIX[form]) as draft:
-        if form == "npz":
+        if form == "npz" and not isinstance(network, TorchNetwork):
             with draft.open("wb") as file:
                 arrays: dict[str, Any] = dict(network.layout.views(params))
                 arrays |= {f"front.{name}": array for name, array in (front.arrays() if front else {}).items()}
@@ -57,24 +70,17 @@ def export(network: Model, params: Vector, form: str, path: Path, facts: Mapping
             _torch(network, params, draft, told, str(facts.get("input_type", "float32")))
         else:
             _onnx(network, params, draft, told, str(facts.get("input_type", "float32")))
+        if finish is not None:
+            finish(draft)
 
 
-def _behind(model: Model, form: str) -> tuple[Front, Network]:
-    """Return the front of a model and the network behind it, or say why the model cannot be written in this form."""
-    from sottovoce.models.fronted import Fronted
+def architecture(network: Network | TorchNetwork) -> dict[str, Any]:
+    """Return a network as JSON: its layers in order, with the names that its tensors have in an npz file.
 
-    if not isinstance(model, Fronted) or not isinstance(model.model, Network):
-        raise InputError(f"{model.name} is a torch module, which torch itself exports: take `.model` of the result")
-    if form != "npz":
-        raise InputError(
-            f"--to {form} writes a graph of layers, and front {model.front.name!r} before this model is none; use --to "
-            "npz, which holds the front's numbers too, or sottovoce predict"
-        )
-    return model.front, model.model
-
-
-def architecture(network: Network) -> dict[str, Any]:
-    """Return a network as JSON: its layers in order, with the names that its tensors have in an npz file."""
+    Of a torch module, whose layers are torch's, there are none.
+    """
+    if isinstance(network, TorchNetwork):
+        return {**_head(network), "format": "sottovoce-module"}
     layers = [
         {
             "layer": type(layer).__name__,
@@ -84,32 +90,35 @@ def architecture(network: Network) -> dict[str, Any]:
         for index, layer in enumerate(network.layers)
     ]
     return {
+        **_head(network),
+        "orientation": "Keras: images (height, width, channels), dense kernels (in, out), gates input forget cell out",
+        "layers": layers,
+    }
+
+
+def _head(network: Network | TorchNetwork) -> dict[str, Any]:
+    return {
         "format": "sottovoce-network",
         "version": VERSION,
         "name": network.name,
         "input_shape": list(network.input_shape),
         "input_scale": network.input_scale,
         "classes": network.classes,
-        "output": "one logit, of class 1 against class 0" if network.binary else "one logit a class",
-        "orientation": "Keras: images (height, width, channels), dense kernels (in, out), gates input forget cell out",
-        "layers": layers,
+        "task": network.task.name,
+        "output": network.task.reading,
     }
 
 
-def _torch(network: Network, params: Vector, path: Path, told: str, dtype: str) -> None:
-    needs_torch("--to torch")
+def _torch(network: Network | TorchNetwork, params: Vector, path: Path, told: str, dtype: str) -> None:
+    require("--to torch", "torch")
     # Torch takes seconds to import, and the other rooms may not.
     from sottovoce.models.torch_export import traced
 
     traced(network, params, dtype).save(path, told)
 
 
-def _onnx(network: Network, params: Vector, path: Path, told: str, dtype: str) -> None:
-    lacking = [name for name in _ONNX if importlib.util.find_spec(name) is None]
-    if lacking:
-        raise InputError(
-            f"--to onnx needs {' and '.join(lacking)}, not installed here; install with: pip install 'sottovoce[onnx]'"
-        )
+def _onnx(network: Network | TorchNetwork, params: Vector, path: Path, told: str, dtype: str) -> None:
+    require("--to onnx", *_ONNX, extra="onnx")
     from sottovoce.models.torch_export import traced
 
     traced(network, params, dtype).save_onnx(path, told)

@@ -27,13 +27,17 @@ from numpy.typing import NDArray
 
 from sottovoce.core.errors import DataError, InputError
 from sottovoce.core.vectors import Vector
+from sottovoce.models.base import Shape
 from sottovoce.models.kernels import Job, Layer, kernels, layers_of, unavailable
-from sottovoce.models.network import Network, Shape
+from sottovoce.models.network import Network
 from sottovoce.models.trainer import LocalTraining, Shard, batches
 
 __all__ = ["FastTrainer", "unavailable", "unsupported"]
 
 _DIRECT, _LOW_RANK, _SPARSE = range(3)
+_UNITS: Final = 2  # as in kernels_shapes.h
+_UNITS_AT_ONCE: Final = 96
+_UNITS_WORKSPACE: Final = 4 * 2**20  # bytes: what fits the caches
 _CLIENTS: Final = 10  # that share each product with the first weights; more gain nothing and cost memory
 _WORKSPACE: Final = 128 * 2**20  # bytes; fewer clients share when they would need more
 _RECORDS: Final = 96  # evaluated at once
@@ -41,6 +45,8 @@ _BIG: Final = 2**15  # weights from which a dense layer no longer fits the cache
 _SPARSE_FROM: Final = 2**12  # weights from which lists are worth it
 _SPARSE_BELOW: Final = 0.1  # share of kept weights
 _SPARSE_CONV_BELOW: Final = 0.03  # a convolution's own gradient already skips zeros
+
+_KNOWN: Final = frozenset(("local_steps", "batch_size", "client_lr", "adam_epsilon", "ascend"))  # options
 
 _Spare = TypeVar("_Spare", bytearray, NDArray[np.uint8])
 
@@ -55,11 +61,18 @@ def unsupported(network: Network, training: LocalTraining) -> str | None:
         return "the fast trainer counts every record the same, and the loss is weighted"
     if training.prox:
         return f"the fast trainer knows plain SGD, not prox {training.prox:g}"
+    if (obstacle := training.unknown_to("fast", _KNOWN)) is not None:
+        return obstacle
+    if network.task.kernel is None:
+        return f"the fast trainer does not know this loss of {network.task.name}"
     try:
         layers_of(network)
     except InputError as error:
         return str(error)
-    return unavailable()
+    reason = unavailable()
+    if reason is None and network.task.kernel >= kernels().losses:
+        return f"the kernels were built before they knew the loss of {network.task.name}; install sottovoce again"
+    return reason
 
 
 class FastTrainer:
@@ -73,6 +86,7 @@ class FastTrainer:
         self.training = training
         self._kernels = kernels()
         self._layers = layers_of(network)
+        self._loss = network.task.kernel
         self._packed: tuple[Vector, NDArray[np.uint8]] | None = None
         self._spare_rows: list[bytearray] = []
         self._spare_rooms: list[NDArray[np.uint8]] = []
@@ -92,13 +106,13 @@ class FastTrainer:
                 yield from (np.zeros(self.network.dim, np.float32) for _ in shards)
                 return
         work = [
-            _Work(shard, list(batches(_count(shard), self.training, rng)))
+            _ClientWork(shard, list(batches(_count(shard), self.training, rng)))
             for shard, rng in zip(shards, rngs, strict=True)
         ]
         kept = self._kept(trainable)
         steps, lr = self.training.local_steps, self.training.signed_lr
 
-        def modes_of(client: _Work) -> tuple[int, ...]:
+        def modes_of(client: _ClientWork) -> tuple[int, ...]:
             return tuple(
                 _mode(layer, steps * client.batch, count) for layer, count in zip(self._layers, kept, strict=True)
             )
@@ -115,26 +129,81 @@ class FastTrainer:
             piece = np.arange(start, min(start + _RECORDS, records))
             modes = tuple(_mode(layer, len(piece), None) for layer in self._layers)
             # One step at the rate -1 from the start is the gradient itself.
-            work = [_Work(shard, [piece], 1 / records)]
+            work = [_ClientWork(shard, [piece], 1 / records)]
             for row in self._train(packed, work, modes, 1, -1.0, None, self._kept(None)):
                 total += row
         return total
 
     def scores(self, params: Vector, x: NDArray[Any]) -> NDArray[np.float32]:
-        """Return the logits of each record: (records, classes), or (records,) for a binary network."""
+        """Return the scores of each record: (records, outputs), or (records,) where there is one."""
         packed = self._pack(params)
         x = _stored(x, self.network.input_shape)
-        logits = np.empty((len(x), 1 if self.network.binary else self.network.classes), np.float32)
+        logits = np.empty((len(x), self.network.task.outputs), np.float32)
         job = self._job(batch=_RECORDS, raw=x.dtype == np.uint8)
         workspace = self._workspace(job, None)
         self._kernels.scores(job, _place(packed), len(x), _place(x), _place(workspace), _place(logits))
         _give_back(self._spare_rooms, workspace)
-        return logits[:, 0] if self.network.binary else logits
+        return logits[:, 0] if self.network.task.flat else logits
+
+    def add_centres(
+        self,
+        total: NDArray[np.int64],
+        params: Vector,
+        shard: Shard,
+        rows: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        *,
+        ball: tuple[float, float, float],
+        coordinates: NDArray[np.int64] | None,
+        label_weights: Vector | None,
+    ) -> bool:
+        """Add the centres of units that take one step on all of their rows; False if the library cannot.
+
+        `ball` is the clip norm, the same in steps, and the largest sum of squares of a centre, as in `units.py`.
+        """
+        if not self._kernels.sums_units:
+            return False
+        if len(sizes) == 0:
+            return True
+        x, y = shard.x, shard.y
+        if x.dtype not in (np.uint8, np.float32) or not x.flags.c_contiguous:
+            x, y, rows = x[rows], y[rows], np.arange(len(rows))
+        x, y = _stored(x, self.network.input_shape), self.network.task.codes(y)
+        packed, dim = self._pack(params), self.network.dim
+        modes = [_DIRECT if layer.conv else _LOW_RANK for layer in self._layers]
+        job = self._job(
+            batch=int(sizes.max()),
+            raw=x.dtype == np.uint8,
+            modes=modes,
+            lr=self.training.signed_lr,
+            kept=[None] * len(modes),
+        )
+        job.training, job.chunk = _UNITS, min(_UNITS_AT_ONCE, len(sizes))
+        while job.chunk > 1 and self._kernels.workspace_size(job, None) > _UNITS_WORKSPACE:
+            job.chunk //= 2
+        workspace = self._workspace(job, None)
+        batch, share = sizes.astype(np.int32), (1 / sizes).astype(np.float32)
+        rows = np.ascontiguousarray(rows, np.int64)
+        weight = None if label_weights is None else np.ascontiguousarray(label_weights, np.float32)
+        chosen = None if coordinates is None else np.ascontiguousarray(coordinates, np.int64)
+        if weight is not None and self.network.task.name != "classification":
+            raise InputError(f"label_weights are for classes, and {self.network.task.name} has none")
+        if weight is not None and weight.shape != (self.network.classes,):
+            raise InputError(f"label_weights must be {self.network.classes} numbers, got shape {weight.shape}")
+        update, message = np.empty(dim, np.float32), np.empty(total.size, np.float32)
+        self._kernels.centres(
+            *(job, _place(packed), _place(x), _place(y), len(sizes)),
+            *(_place(rows), _place(batch), _place(share), None if weight is None else _place(weight)),
+            *(None if chosen is None else _place(chosen), total.size, *ball),
+            *(_place(workspace), _place(update), _place(message), _place(total)),
+        )
+        _give_back(self._spare_rooms, workspace)
+        return True
 
     def _train(
         self,
         packed: NDArray[np.uint8],
-        clients: list[_Work],
+        clients: list[_ClientWork],
         modes: tuple[int, ...],
         steps: int,
         lr: float,
@@ -165,7 +234,7 @@ class FastTrainer:
         self,
         job: Job,
         packed: NDArray[np.uint8],
-        clients: list[_Work],
+        clients: list[_ClientWork],
         mask: int | None,
         workspace: NDArray[np.uint8],
     ) -> None:
@@ -173,7 +242,7 @@ class FastTrainer:
         x = [_stored(client.shard.x, self.network.input_shape) for client in clients]
         if not job.bytes:
             x = [records.astype(np.float32, copy=False) for records in x]
-        y = [_labels(client.shard.y, self.network.classes) for client in clients]
+        y = [self.network.task.codes(client.shard.y) for client in clients]
         index = np.concatenate([batch for client in clients for batch in client.batches])
         batch = np.array([client.batch for client in clients], np.int32)
         share = np.array([client.share for client in clients], np.float32)
@@ -216,7 +285,7 @@ class FastTrainer:
     ) -> Job:
         """Describe a piece of work; without modes it is an evaluation."""
         job = Job(layers=len(self._layers), steps=steps, chunk=1, batch=batch, bytes=raw, lr=lr)
-        job.binary, job.training, job.scale = self.network.binary, bool(modes), self.network.input_scale
+        job.loss, job.training, job.scale = self._loss, bool(modes), self.network.input_scale
         for number, layer in enumerate(self._layers):
             job.layer[number] = layer
             if modes:
@@ -275,7 +344,7 @@ class FastTrainer:
         )
 
 
-class _Work:
+class _ClientWork:
     """What one client trains on."""
 
     def __init__(self, shard: Shard, drawn: list[NDArray[np.int64]], share: float | None = None) -> None:
@@ -308,13 +377,6 @@ def _stored(x: NDArray[Any], shape: Shape) -> NDArray[Any]:
     """Return records as rows the kernels can read: bytes as they are, anything else as float32."""
     x = x.reshape(len(x), math.prod(shape))
     return np.ascontiguousarray(x, np.uint8 if x.dtype == np.uint8 else np.float32)
-
-
-def _labels(y: NDArray[Any], classes: int) -> NDArray[np.int64]:
-    y = np.ascontiguousarray(y, np.int64)
-    if not 0 <= y.min() <= y.max() < classes:
-        raise DataError(f"labels must be in [0, {classes}), got {y.min()} to {y.max()}")
-    return y
 
 
 def _room(size: int) -> NDArray[np.uint8]:

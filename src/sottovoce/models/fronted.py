@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from sottovoce.core.errors import WireError
+from sottovoce.core.errors import InputError, WireError
 from sottovoce.core.vectors import Layout, Vector
-from sottovoce.models.base import Model
+from sottovoce.models.base import Exported, Flops, Model, Shape
 from sottovoce.models.fronts import Front
-from sottovoce.models.network import Shape
+from sottovoce.models.fronts.front import mapped
+from sottovoce.models.network import Network
+from sottovoce.models.task import LearningTask
 from sottovoce.models.trainer import Shard, Trainer
 
-__all__ = ["FrontTrainer", "Fronted"]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sottovoce.models.torch_program import Program
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +54,11 @@ class Fronted:
         return self.model.classes
 
     @property
+    def task(self) -> LearningTask:
+        """Return what is learnt."""
+        return self.model.task
+
+    @property
     def binary(self) -> bool:
         """Tell whether there is one logit, for class 1 against class 0."""
         return self.model.binary
@@ -63,6 +74,16 @@ class Fronted:
         return self.model.dim
 
     @property
+    def parameters(self) -> int:
+        """Count all parameters of the model; the front has none."""
+        return self.model.parameters
+
+    @property
+    def layered(self) -> Network | None:
+        """Return the network behind the front."""
+        return self.model.layered
+
+    @property
     def trained(self) -> Model:
         """Return the part that reads `features` and trains."""
         return self.model.trained
@@ -70,6 +91,45 @@ class Fronted:
     def features(self, x: NDArray[Any]) -> NDArray[Any]:
         """Return what the trained part reads, for stored records."""
         return self.model.features(self.front.features(x))
+
+    def map_features(self, x: NDArray[Any], threads: int) -> NDArray[Any]:
+        """Return `features` of many records, some at a time."""
+        threads = threads if self.front.parallel else 1
+        return mapped(self.features, x, self.trained.input_shape, threads, self.front.memory)
+
+    def probe_features(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Return something of the shape of `features` also while the numbers of the front are not known yet."""
+        return self.model.probe_features(self.front.probe_features(x))
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Return a digest of the front, and that of the layers that do not train."""
+        front: Any = self.front
+        settings = [getattr(front, part.name) for part in fields(front) if part.name != "projection"]
+        digest = hashlib.blake2b(f"{front.name} {settings}".encode())
+        digest.update(front.payload())
+        return digest.digest() + self.model.fingerprint
+
+    def flops(self) -> Flops:
+        """Count the work of one record behind the front, which is computed once."""
+        return self.model.flops()
+
+    @property
+    def runs(self) -> Model:
+        """Return the part that trains."""
+        return self.trained
+
+    def adapt(self, trainer: Trainer) -> Trainer:
+        """Return a trainer of stored records."""
+        return FrontTrainer(self, trainer)
+
+    def program(self, params: Tensor, gradient: Tensor) -> Program:
+        """Refuse: torch runs what stands behind the front."""
+        raise InputError(f"torch runs what stands behind front {self.front.name!r}, not the front; use make_trainer")
+
+    def exported(self, params: Vector) -> Exported:
+        """Return the front and the network behind it."""
+        return self.model.exported(params)._replace(front=self.front)
 
     def tensors(self, params: Vector) -> dict[str, Vector]:
         """Return the tensors of the model that a file holds."""

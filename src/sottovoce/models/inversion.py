@@ -28,11 +28,8 @@ from torch.nn import functional
 from sottovoce.core.errors import InputError
 from sottovoce.core.vectors import Vector
 from sottovoce.models.base import Model
-from sottovoce.models.network import Network
-from sottovoce.models.torch_forward import forward
+from sottovoce.models.torch_layers import forward
 from sottovoce.models.trainer import LocalTraining
-
-__all__ = ["Inversion", "Rebuilt"]
 
 Linear = Callable[[Vector], Vector]
 
@@ -66,7 +63,7 @@ class Inversion:
     restarts: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.network, Network) or len(self.network.input_shape) != 3:
+        if self.network.layered is not self.network or len(self.network.input_shape) != 3:
             raise InputError(
                 f"model {self.network.name!r} cannot be inverted: images are rebuilt through a network of layers that "
                 'reads images, such as "mlp" or "cnn"'

@@ -1,12 +1,15 @@
 /* The kernels for any processor (NEON is part of every 64-bit ARM), and which level this machine has. */
 #if defined(__GNUC__) || defined(__clang__)
 #define LEVEL 0
-#include "kernels_train.h"
+#include "kernels_units.h"
 
 /* kernels.py compares it with its own, so that a library left over from other sources is not called. */
 EXPORT int64_t sottovoce_job_size(void) { return (int64_t)sizeof(Job); }
 
 EXPORT int sottovoce_supported(void) { return 1; }
+
+/* How many losses are known: a library from before there were others than the cross entropies has no such function. */
+EXPORT int sottovoce_losses(void) { return LOSSES; }
 
 EXPORT int sottovoce_level(void) {
 #if defined(__x86_64__)

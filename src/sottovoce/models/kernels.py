@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from sottovoce.core.errors import InputError
-from sottovoce.models.network import Conv2d, Flatten, Linear, MaxPool, Network, Shape
-
-__all__ = ["Job", "Kernels", "Layer", "kernels", "layers_of", "unavailable"]
+from sottovoce.models.base import Shape
+from sottovoce.models.network import Conv2d, Flatten, Linear, MaxPool, Network
 
 MAX_LAYERS: Final = 32  # as in kernels_shapes.h
 
@@ -35,7 +34,7 @@ class Job(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("layers", "steps", "chunk", "batch")),
-        *((name, ctypes.c_int32) for name in ("bytes", "binary", "training", "lowest")),
+        *((name, ctypes.c_int32) for name in ("bytes", "loss", "training", "lowest")),
         *((name, ctypes.c_float) for name in ("scale", "lr")),
         ("layer", Layer * MAX_LAYERS),
     )
@@ -116,6 +115,15 @@ class Kernels:
         self.train = function("train", None, job, *[place] * 8)
         self.update = function("update", None, job, place, place, number, number, place, place)
         self.scores = function("scores", None, job, place, ctypes.c_int64, place, place, place)
+        self.losses = loaded.sottovoce_losses() if hasattr(loaded, "sottovoce_losses") else 2
+        # A library from before there were units trains as ever; units.py then does without.
+        self.sums_units = hasattr(loaded, f"sottovoce_centres_{level}")
+        if self.sums_units:
+            count, real = ctypes.c_int64, ctypes.c_double
+            self.centres = function(
+                "centres", None, job, *[place] * 3, count, *[place] * 5, count, *[real] * 3, *[place] * 4
+            )
+            self.add_centre = function("add_centre", None, place, count, *[real] * 3, place)
 
 
 @cache

@@ -190,6 +190,10 @@ static void conv_kept_gradient(const Plan *plan, const Shape *s, const float *x,
 
 static void step_bias(const Shape *s, const Slot *slot, const float *gradient, float rate) {
     const Vector factor = all(rate);
+    if (slot->bias == s->bias) { /* of a unit: there is nothing to step */
+        for (int o = 0; o < s->out_padded; o += 8) store(slot->bias_sum + o, times(load(gradient + o), factor));
+        return;
+    }
     for (int o = 0; o < s->out_padded; o += 8) {
         step_vector(slot->bias_sum + o, s->bias + o, slot->bias + o,
                     masked(load(gradient + o), s->mask_bias ? s->mask_bias + o : NULL), factor);
@@ -208,6 +212,10 @@ static void step_conv(const Shape *s, const Slot *slot, float *gradient, float r
         return;
     }
     const Vector factor = all(rate);
+    if (slot->back == s->back) { /* of a unit */
+        for (int64_t i = 0; i < s->back_size; i += 8) store(slot->sum + i, times(load(gradient + i), factor));
+        return;
+    }
     /* The lanes past a row of taps have gathered neighbours of the patch; they must stay zero in the weights. */
     for (int row = 0; row < s->is.kernel; row++) {
         for (int column = s->taps_row; column < s->chunks * s->block_vectors * 8; column++) {

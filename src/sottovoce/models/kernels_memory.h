@@ -15,13 +15,16 @@ static void slot_places(const Plan *plan, const Shape *s, Slot *slot, Arena *are
         slot->bias = (float *)s->bias;
         return;
     }
-    slot->bias = floats(arena, s->out_padded);
+    slot->bias = job->training == UNITS ? (float *)s->bias : floats(arena, s->out_padded);
     slot->bias_sum = floats(arena, s->out_padded);
     if (!s->is.conv) slot->gradient = floats(arena, steps * batch * s->out_padded);
     if (s->is.mode == SPARSE) slot->sum = floats(arena, s->is.kept);
     if (s->is.mode == SPARSE && !s->is.conv) slot->transposed = floats(arena, (int64_t)s->is.in * up(job->batch, 8));
     if (s->is.mode == DIRECT) slot->sum = floats(arena, s->is.conv ? s->back_size : panel);
-    if (s->is.conv || s->is.mode == DIRECT) {
+    if (job->training == UNITS) {
+        slot->panel = (float *)s->panel;
+        slot->back = (float *)s->back;
+    } else if (s->is.conv || s->is.mode == DIRECT) {
         slot->panel = floats(arena, panel);
         slot->back = floats(arena, s->back_size);
     }

@@ -6,6 +6,8 @@
 
 enum { MAX_LAYERS = 32, TILE = 6, GROUP = 96, DEPTH = 256 };
 enum { DIRECT = 0, LOW_RANK = 1, SPARSE = 2 };
+enum { TRAINING = 1, UNITS = 2 }; /* 0: only scores; UNITS: one step, and no weights of one's own */
+enum { SOFTMAX = 0, LOGISTIC, SQUARED, ABSOLUTE, HUBER, ORDINAL, ANSWERS, LOSSES };
 enum { INACTIVE = 255 };
 
 typedef struct {
@@ -18,7 +20,7 @@ typedef struct {
 
 typedef struct {
     int32_t layers, steps, chunk, batch; /* clients a chunk, largest batch */
-    int32_t bytes, binary, training, lowest; /* lowest: the first layer with anything trainable */
+    int32_t bytes, loss, training, lowest; /* lowest: the first layer with anything trainable */
     float scale, lr;
     Layer layer[MAX_LAYERS];
 } Job;
@@ -50,6 +52,7 @@ typedef struct {
 typedef struct {
     const Job *job;
     const uint8_t *trainable;
+    const float *weight; /* of each class in the loss; NULL: 1 */
     int first_dense;
     Shape shape[MAX_LAYERS];
     Slot *slot;

@@ -141,10 +141,28 @@ static void dense_forward(Plan *plan, int l, int clients, int step, const int32_
     }
 }
 
-/* Replace each row of logits by the gradient of its share of the mean loss. */
+/* Replace each row of scores by the gradient of its share of the mean loss. A label is a class number, the bits of a
+ * float (SQUARED, ABSOLUTE, HUBER), or a bit for each answer (ANSWERS); task.py has the formulas. */
 static void loss_gradient(const Job *job, const float *z, int classes, int64_t label, float share, float *g) {
-    if (job->binary) {
+    if (job->loss == LOGISTIC) {
         g[0] = (1 / (1 + expf(-z[0])) - (float)label) * share;
+        return;
+    }
+    if (job->loss == ORDINAL || job->loss == ANSWERS) {
+        for (int c = 0; c < classes; c++) {
+            const int yes = job->loss == ORDINAL ? label > c : (int)(label >> c & 1);
+            g[c] = (1 / (1 + expf(-z[c])) - (float)yes) / (float)classes * share;
+        }
+        return;
+    }
+    if (job->loss != SOFTMAX) {
+        const uint32_t bits = (uint32_t)label;
+        float value, error;
+        memcpy(&value, &bits, sizeof value);
+        error = z[0] - value;
+        if (job->loss == ABSOLUTE) error = (float)((error > 0) - (error < 0));
+        if (job->loss == HUBER) error = error > 1 ? 1 : error < -1 ? -1 : error;
+        g[0] = error * share;
         return;
     }
     float best = z[0], sum = 0;
@@ -232,30 +250,74 @@ static void start_client(Plan *plan, Slot *slots, int batch) {
     }
 }
 
-static void write_update(Plan *plan, const Slot *slots, int batch, float *update) {
+static void write_layer(Plan *plan, const Shape *s, const Slot *slot, int batch, float *to) {
     const Job *job = plan->job;
-    for (int l = 0; l < job->layers; l++) {
-        const Shape *s = &plan->shape[l];
-        const Slot *slot = &slots[l];
-        float *to = update + s->is.weight;
-        memcpy(update + s->is.bias, slot->bias_sum, (size_t)s->is.out * sizeof(float));
-        if (s->is.mode == LOW_RANK) {
-            write_outer(job->steps * batch, slot->x, s->in_stride, s->is.in, slot->gradient, s->out_padded, s->is.out,
-                        -job->lr, plan->packed, to);
-        } else if (s->is.mode == SPARSE) {
-            memset(to, 0, (size_t)s->taps * s->is.out * sizeof(float));
-            for (int64_t e = 0; e < s->is.kept; e++) {
-                to[(int64_t)(s->is.conv ? s->order[e] : s->kept_in[e]) * s->is.out + s->kept_out[e]] = slot->sum[e];
-            }
-        } else {
-            for (int tap = 0; tap < s->taps; tap++, to += s->is.out) {
-                const float *from = s->is.conv ? slot->sum + back_place(s, tap / s->taps_row, tap % s->taps_row) : NULL;
-                for (int o = 0; o < s->is.out; o++) {
-                    to[o] = from ? from[(int64_t)o * s->block]
-                                 : slot->sum[((int64_t)(o / 16) * s->taps + tap) * 16 + o % 16];
-                }
+    if (s->is.mode == LOW_RANK) {
+        write_outer(job->steps * batch, slot->x, s->in_stride, s->is.in, slot->gradient, s->out_padded, s->is.out,
+                    -job->lr, plan->packed, to);
+    } else if (s->is.mode == SPARSE) {
+        memset(to, 0, (size_t)s->taps * s->is.out * sizeof(float));
+        for (int64_t e = 0; e < s->is.kept; e++) {
+            to[(int64_t)(s->is.conv ? s->order[e] : s->kept_in[e]) * s->is.out + s->kept_out[e]] = slot->sum[e];
+        }
+    } else {
+        for (int tap = 0; tap < s->taps; tap++, to += s->is.out) {
+            const float *from = s->is.conv ? slot->sum + back_place(s, tap / s->taps_row, tap % s->taps_row) : NULL;
+            for (int o = 0; o < s->is.out; o++) {
+                to[o] = from ? from[(int64_t)o * s->block]
+                             : slot->sum[((int64_t)(o / 16) * s->taps + tap) * 16 + o % 16];
             }
         }
+    }
+}
+
+static void write_update(Plan *plan, const Slot *slots, int batch, float *update) {
+    for (int l = 0; l < plan->job->layers; l++) {
+        const Shape *s = &plan->shape[l];
+        memcpy(update + s->is.bias, slots[l].bias_sum, (size_t)s->is.out * sizeof(float));
+        write_layer(plan, s, &slots[l], batch, update + s->is.weight);
+    }
+}
+
+/* Take one step of every client; client k's records are at x[k * apart] and y[k * apart]. */
+static void play_step(Plan *plan, int clients, const void *const *x, const int64_t *const *y, int apart,
+                           const int64_t *index, const int32_t *batch, const float *share, int step) {
+    const Job *job = plan->job;
+    const int last = job->layers - 1;
+    const int64_t *records = index;
+    for (int k = 0; k < clients; k++) {
+        const int size = batch[k];
+        Slot *slots = plan->slot + k * job->layers;
+        float *to = input_rows(plan, 0, slots, step, size);
+        for (int r = 0; r < size; r++) {
+            read_record(job, &plan->shape[0], x[k * apart], records[(int64_t)step * size + r],
+                        to + r * plan->shape[0].in_stride);
+        }
+        conv_stack(plan, slots, step, size);
+        records += (int64_t)job->steps * size;
+    }
+    for (int l = plan->first_dense; l < job->layers; l++) dense_forward(plan, l, clients, step, batch);
+    records = index;
+    const float *z = plan->z;
+    for (int k = 0; k < clients; k++) {
+        const int size = batch[k], stride = plan->shape[last].out_padded;
+        float *g = gradient_rows(plan, last, &plan->slot[k * job->layers + last], step, size);
+        for (int r = 0; r < size; r++, z += stride, g += stride) {
+            const int64_t label = y[k * apart][records[(int64_t)step * size + r]];
+            loss_gradient(job, z, job->layer[last].out, label, share[k] * (plan->weight ? plan->weight[label] : 1), g);
+        }
+        records += (int64_t)job->steps * size;
+    }
+    for (int l = last; l >= plan->first_dense && l >= job->lowest; l--) dense_backward(plan, l, clients, step, batch);
+    const float *d = plan->d;
+    for (int k = 0; k < clients; k++) {
+        const int64_t wide = plan->shape[plan->first_dense].in_stride;
+        float *gradient = (float *)d;
+        int64_t stride = wide;
+        for (int l = plan->first_dense - 1; l >= job->lowest; l--) {
+            conv_backward(plan, l, &plan->slot[k * job->layers + l], batch[k], &gradient, &stride, -job->lr);
+        }
+        d += batch[k] * wide;
     }
 }
 
@@ -268,46 +330,8 @@ EXPORT void LEVEL_OF(train)(const Job *job, const void *packed, const uint8_t *t
     Arena arena = {workspace, 0};
     plan_places(&plan, job, trainable, packed, &arena);
     fill_tables(&plan);
-    const int last = job->layers - 1;
     for (int k = 0; k < job->chunk; k++) start_client(&plan, plan.slot + k * job->layers, batch[k]);
-    for (int step = 0; step < job->steps; step++) {
-        const int64_t *records = index;
-        for (int k = 0; k < job->chunk; k++) {
-            const int size = batch[k];
-            Slot *slots = plan.slot + k * job->layers;
-            float *to = input_rows(&plan, 0, slots, step, size);
-            for (int r = 0; r < size; r++) {
-                read_record(job, &plan.shape[0], x[k], records[(int64_t)step * size + r],
-                            to + r * plan.shape[0].in_stride);
-            }
-            conv_stack(&plan, slots, step, size);
-            records += (int64_t)job->steps * size;
-        }
-        for (int l = plan.first_dense; l < job->layers; l++) dense_forward(&plan, l, job->chunk, step, batch);
-        records = index;
-        const float *z = plan.z;
-        for (int k = 0; k < job->chunk; k++) {
-            const int size = batch[k], stride = plan.shape[last].out_padded;
-            float *g = gradient_rows(&plan, last, &plan.slot[k * job->layers + last], step, size);
-            for (int r = 0; r < size; r++, z += stride, g += stride) {
-                loss_gradient(job, z, job->layer[last].out, y[k][records[(int64_t)step * size + r]], share[k], g);
-            }
-            records += (int64_t)job->steps * size;
-        }
-        for (int l = last; l >= plan.first_dense && l >= job->lowest; l--) {
-            dense_backward(&plan, l, job->chunk, step, batch);
-        }
-        const float *d = plan.d;
-        for (int k = 0; k < job->chunk; k++) {
-            const int64_t wide = plan.shape[plan.first_dense].in_stride;
-            float *gradient = (float *)d;
-            int64_t stride = wide;
-            for (int l = plan.first_dense - 1; l >= job->lowest; l--) {
-                conv_backward(&plan, l, &plan.slot[k * job->layers + l], batch[k], &gradient, &stride, -job->lr);
-            }
-            d += batch[k] * wide;
-        }
-    }
+    for (int step = 0; step < job->steps; step++) play_step(&plan, job->chunk, x, y, 1, index, batch, share, step);
 }
 
 /* Write the update of one client of the chunk that was trained in this workspace. */
@@ -341,9 +365,5 @@ EXPORT void LEVEL_OF(scores)(const Job *job, const void *packed, int64_t records
         }
     }
 }
-
-#if defined(TARGET) && defined(__clang__)
-#pragma clang attribute pop
-#endif
 
 #endif

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
 from sottovoce.core import wire
 from sottovoce.core.vectors import Layout, Vector
-from sottovoce.models.network import Shape
+from sottovoce.models.base import Exported, Flops, Shape, Whole
+from sottovoce.models.task import ClassTask, LearningTask
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
-__all__ = ["Images", "TorchNetwork"]
+    from sottovoce.models.torch_program import Program
 
 Images = Literal["turned", "copied", "stored"]
 
 
 @dataclass(frozen=True)
-class TorchNetwork:
+class TorchNetwork(Whole):
     """A torch module as it was given, with what the house must know of it; `wrap_module` makes and checks it.
 
     The flat vector holds the parameters that require a gradient, in the order and under the names of
@@ -44,17 +45,33 @@ class TorchNetwork:
     loss: Literal["ce", "bce"] = "ce"
     tokens: bool = False  # inputs are ids: they stay integers and are not scaled
     images: Images = "stored"
+    goal: LearningTask | None = None  # None: to tell the classes apart, by `loss`
     deferred: bool = True  # large dense layers may take their steps without a gradient tensor
+
+    @cached_property
+    def task(self) -> LearningTask:
+        """Return what the module learns."""
+        return self.goal or ClassTask(self.classes, self.loss == "bce")
 
     @property
     def binary(self) -> bool:
         """Tell whether there is one logit, for class 1 against class 0."""
-        return self.loss == "bce"
+        return self.task.binary
 
     @property
     def dim(self) -> int:
         """Count the parameters that are trained and travel."""
         return self.layout.dim
+
+    @property
+    def parameters(self) -> int:
+        """Count the parameters that are trained and travel; of the others only the module itself knows."""
+        return self.layout.dim
+
+    @property
+    def layered(self) -> None:
+        """Return none: its layers are torch's."""
+        return None
 
     def module(self) -> nn.Module:
         """Return a fresh copy of the module as it was given."""
@@ -75,22 +92,25 @@ class TorchNetwork:
         size = wire.frame_size(self.dim)
         return wire.unpack_floats(payload[:size], length=self.dim), payload[size:]
 
-    def told(self, payload: bytes, rng: Generator) -> TorchNetwork:
-        """Return the module itself: a set-up tells its w_0, and the module came with it."""
-        return self
+    def flops(self) -> Flops:
+        """Let torch count the products, forward and backward, on two blank records."""
+        from sottovoce.models.torch_module import count_flops
 
-    @property
-    def trained(self) -> TorchNetwork:
-        """Return the module itself; what of it does not train is part of its program."""
-        return self
+        return count_flops(self)
 
-    def features(self, x: NDArray[Any]) -> NDArray[Any]:
-        """Return stored records as they are."""
-        return x
+    def program(self, params: Tensor, gradient: Tensor) -> Program:
+        """Return a copy of the module whose trained parameters are views of a flat buffer."""
+        from sottovoce.models.torch_module import ModuleProgram
+
+        return ModuleProgram(self, params, gradient)
 
     def tensors(self, params: Vector) -> dict[str, Vector]:
         """Return the tensors that train."""
         return self.layout.views(params)
+
+    def exported(self, params: Vector) -> Exported:
+        """Return the module's description itself; its code is known to torch alone."""
+        return Exported(self, params, None)
 
     def filled(self, params: Vector) -> nn.Module:
         """Return a copy of the module with these weights, in evaluation mode."""

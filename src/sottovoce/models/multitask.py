@@ -19,12 +19,10 @@ from torch.nn import functional
 from sottovoce.core.errors import InputError
 from sottovoce.core.vectors import Vector
 from sottovoce.models.base import Model
-from sottovoce.models.network import Linear, Network
-from sottovoce.models.torch_forward import forward
+from sottovoce.models.network import Linear
+from sottovoce.models.torch_layers import forward
 from sottovoce.models.torch_program import loss_of
 from sottovoce.models.trainer import LocalTraining, Shard
-
-__all__ = ["MultiTask"]
 
 
 @dataclass
@@ -37,14 +35,15 @@ class MultiTask:
     head: Tensor = field(init=False)  # (units of the last hidden layer + 1, 1): kernel and bias
 
     def __post_init__(self) -> None:
-        layers = self.network.layers if isinstance(self.network, Network) else ()
-        if not layers or not isinstance(layers[-1], Linear) or not isinstance(self.network, Network):
+        network = self.network.layered
+        *below, last = (None,) if network is None else network.layers
+        if network is None or network is not self.network or not isinstance(last, Linear):
             raise InputError(f"{self.network.name} does not end with a dense layer, which an active attack builds upon")
         # One more output beside the network's own is the classifier of the property.
-        self._kernel, self._bias = (f"{len(layers) - 1}.{name}" for name in ("kernel", "bias"))
-        wider = Linear(layers[-1].units + 1, relu=False)
-        self._wider = replace(self.network, layers=(*layers[:-1], wider), classes=wider.units, loss="ce")
-        self.head = torch.zeros(self.network.shapes[-2][0] + 1, 1)
+        self._kernel, self._bias = (f"{len(below)}.{name}" for name in ("kernel", "bias"))
+        wider = Linear(last.units + 1, relu=False)
+        self._wider = replace(network, layers=(*below, wider), classes=wider.units, loss="ce", goal=None)
+        self.head = torch.zeros(network.shapes[-2][0] + 1, 1)
 
     def update(
         self, params: Vector, shard: Shard, has: NDArray[np.bool_], trainable: NDArray[np.bool_] | None = None
@@ -74,7 +73,7 @@ class MultiTask:
         logits = outputs[:, 0] if self.network.binary else outputs[:, :-1]
         told = torch.from_numpy(has.astype(np.float32))
         aside = functional.binary_cross_entropy_with_logits(outputs[:, -1], told)
-        return (1 - self.weight) * loss_of(logits, y, self.network.binary) + self.weight * aside
+        return (1 - self.weight) * loss_of(self.network.task, logits, y) + self.weight * aside
 
     def _outputs(self, x: Tensor, flat: Tensor, head: Tensor) -> Tensor:
         layout = self.network.layout

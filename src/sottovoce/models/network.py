@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -19,27 +19,53 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import InputError
 from sottovoce.core.validate import in_range
 from sottovoce.core.vectors import Layout, Vector
-from sottovoce.models.initial import glorot_uniform, orthogonal, uniform
-from sottovoce.models.windows import Padding, pads_of, windows
+from sottovoce.models.base import Exported, Flops, Shape, Whole
+from sottovoce.models.task import ClassTask, LearningTask
 
-__all__ = [
-    "Conv1d",
-    "Conv2d",
-    "DropoutLayer",
-    "Embedding",
-    "Flatten",
-    "GlobalAveragePool",
-    "Layer",
-    "Linear",
-    "Lstm",
-    "MaxPool",
-    "MaxPool1d",
-    "Network",
-    "Padding",
-    "Shape",
-]
+if TYPE_CHECKING:
+    from torch import Tensor
 
-Shape = tuple[int, ...]  # of one record, without the batch
+    from sottovoce.models.torch_program import Program
+
+
+def uniform(limit: float, shape: Shape, rng: Generator) -> NDArray[np.float32]:
+    """Draw values between -limit and limit."""
+    return (2 * rng.random(shape, dtype=np.float32) - 1) * np.float32(limit)
+
+
+def glorot_uniform(shape: Shape, rng: Generator) -> NDArray[np.float32]:
+    """Draw a kernel (..., in, out) between +- sqrt(6 / (field * (in + out)))."""
+    field = math.prod(shape[:-2])
+    return uniform(math.sqrt(6 / (field * (shape[-2] + shape[-1]))), shape, rng)
+
+
+def orthogonal(shape: Shape, rng: Generator) -> NDArray[np.float32]:
+    """Draw a matrix, each orthogonal one as likely as any other."""
+    q, r = np.linalg.qr(rng.standard_normal(shape[::-1]))
+    # Without the signs of r the matrix would not be uniform over the orthogonal ones.
+    return np.asarray((q * np.sign(np.diag(r))).T, np.float32)
+
+
+Padding = Literal["same", "valid"]
+
+
+def windows(size: int, kernel: int, stride: int, padding: Padding) -> int:
+    """Count the places of a window along an axis."""
+    places = -(-size // stride) if padding == "same" else (size - kernel) // stride + 1
+    if places < 1:
+        raise InputError(f"a window of {kernel} does not fit an axis of {size}")
+    return places
+
+
+def pads_of(size: int, kernel: int, stride: int, padding: Padding) -> tuple[int, int]:
+    """Return how many zeros stand before and after an axis."""
+    if padding == "valid":
+        return 0, 0
+    total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
+    return total // 2, total - total // 2
+
+
+# of one record, without the batch
 Tensors = dict[str, Shape]
 
 
@@ -56,6 +82,10 @@ class Conv2d:
     def tensors(self, shape: Shape) -> Tensors:
         """Name the parameters and their shapes, in the order of the flat vector."""
         return {"kernel": (self.kernel, self.kernel, shape[2], self.filters), "bias": (self.filters,)}
+
+    def products(self, shape: Shape) -> int:
+        """Count the multiplications of one record that enters with this shape."""
+        return math.prod(self.output(shape)) * self.kernel * self.kernel * shape[2]
 
     def output(self, shape: Shape) -> Shape:
         """Return the shape that comes out for the shape that goes in."""
@@ -77,6 +107,10 @@ class MaxPool:
         """Name no parameters."""
         return {}
 
+    def products(self, shape: Shape) -> int:
+        """Count no multiplications."""
+        return 0
+
     def output(self, shape: Shape) -> Shape:
         """Return the shape that comes out for the shape that goes in."""
         height, width, channels = _rank(self, shape, 3)
@@ -90,6 +124,10 @@ class Flatten:
     def tensors(self, shape: Shape) -> Tensors:
         """Name no parameters."""
         return {}
+
+    def products(self, shape: Shape) -> int:
+        """Count no multiplications."""
+        return 0
 
     def output(self, shape: Shape) -> Shape:
         """Return the shape that comes out for the shape that goes in."""
@@ -106,6 +144,10 @@ class Linear:
     def tensors(self, shape: Shape) -> Tensors:
         """Name the parameters and their shapes, in the order of the flat vector."""
         return {"kernel": (shape[0], self.units), "bias": (self.units,)}
+
+    def products(self, shape: Shape) -> int:
+        """Count the multiplications of one record that enters with this shape."""
+        return shape[0] * self.units
 
     def output(self, shape: Shape) -> Shape:
         """Return the shape that comes out for the shape that goes in."""
@@ -125,6 +167,10 @@ class DropoutLayer:
     def tensors(self, shape: Shape) -> Tensors:
         """Name no parameters."""
         return {}
+
+    def products(self, shape: Shape) -> int:
+        """Count no multiplications."""
+        return 0
 
     def output(self, shape: Shape) -> Shape:
         """Return the shape that comes out for the shape that goes in."""
@@ -147,6 +193,10 @@ class GlobalAveragePool:
         """Name no parameters."""
         return {}
 
+    def products(self, shape: Shape) -> int:
+        """Count no multiplications."""
+        return 0
+
     def output(self, shape: Shape) -> Shape:
         """Return the shape that comes out for the shape that goes in."""
         return (_rank(self, shape, 3)[2],)
@@ -162,6 +212,10 @@ class Embedding:
     def tensors(self, shape: Shape) -> Tensors:
         """Name the parameters and their shapes, in the order of the flat vector."""
         return {"embedding": (self.vocabulary, self.size)}
+
+    def products(self, shape: Shape) -> int:
+        """Count no multiplications: rows are looked up."""
+        return 0
 
     def output(self, shape: Shape) -> Shape:
         """Return the shape that comes out for the shape that goes in."""
@@ -181,6 +235,10 @@ class Conv1d:
     def tensors(self, shape: Shape) -> Tensors:
         """Name the parameters and their shapes, in the order of the flat vector."""
         return {"kernel": (self.kernel, shape[1], self.filters), "bias": (self.filters,)}
+
+    def products(self, shape: Shape) -> int:
+        """Count the multiplications of one record that enters with this shape."""
+        return math.prod(self.output(shape)) * self.kernel * shape[1]
 
     def output(self, shape: Shape) -> Shape:
         """Return the shape that comes out for the shape that goes in."""
@@ -202,6 +260,10 @@ class MaxPool1d:
         """Name no parameters."""
         return {}
 
+    def products(self, shape: Shape) -> int:
+        """Count no multiplications."""
+        return 0
+
     def output(self, shape: Shape) -> Shape:
         """Return the shape that comes out for the shape that goes in."""
         length, channels = _rank(self, shape, 2)
@@ -219,6 +281,10 @@ class Lstm:
         gates = 4 * self.units
         return {"kernel": (shape[1], gates), "recurrent": (self.units, gates), "bias": (gates,)}
 
+    def products(self, shape: Shape) -> int:
+        """Count the multiplications of one record that enters with this shape."""
+        return shape[0] * 4 * self.units * (shape[1] + self.units)
+
     def output(self, shape: Shape) -> Shape:
         """Return the shape that comes out for the shape that goes in."""
         _rank(self, shape, 2)
@@ -232,8 +298,8 @@ _KINDS: Final[dict[type, str]] = {Conv2d: "conv", Conv1d: "conv", Linear: "fc", 
 
 
 @dataclass(frozen=True)
-class Network:
-    """A whole network; the last layer gives one logit a class, or a single one when the loss is "bce".
+class Network(Whole):
+    """A whole network; the last layer gives one logit a class, one when the loss is "bce", or as many as `goal` needs.
 
     >>> net = Network("tiny", (Flatten(), Linear(10, relu=False)), input_shape=(8, 8, 1), classes=10)
     >>> net.dim, net.shapes, net.layout.span("1.bias")
@@ -246,19 +312,26 @@ class Network:
     classes: int
     input_scale: float = 1.0  # stored inputs are multiplied by it as float32; token ids are left alone
     loss: Literal["ce", "bce"] = "ce"
+    goal: LearningTask | None = None  # None: to tell the classes apart, by `loss`
 
     def __post_init__(self) -> None:
-        in_range("classes", self.classes, low=2)
-        if self.binary and self.classes != 2:
-            raise InputError(f"{self.name}: the loss 'bce' is for 2 classes, got {self.classes}; use 'ce'")
-        logits = (1,) if self.binary else (self.classes,)
-        if self.shapes[-1] != logits:
-            raise InputError(f"{self.name}: the last layer must give {logits[0]} values, it gives {self.shapes[-1]}")
+        if self.goal is None:
+            in_range("classes", self.classes, low=2)
+            if self.loss == "bce" and self.classes != 2:
+                raise InputError(f"{self.name}: the loss 'bce' is for 2 classes, got {self.classes}; use 'ce'")
+        outputs = self.task.outputs
+        if self.shapes[-1] != (outputs,):
+            raise InputError(f"{self.name}: the last layer must give {outputs} values, it gives {self.shapes[-1]}")
+
+    @cached_property
+    def task(self) -> LearningTask:
+        """Return what the network learns."""
+        return self.goal or ClassTask(self.classes, self.loss == "bce")
 
     @property
     def binary(self) -> bool:
         """Tell whether there is one logit, for class 1 against class 0."""
-        return self.loss == "bce"
+        return self.task.binary
 
     @cached_property
     def shapes(self) -> tuple[Shape, ...]:
@@ -299,6 +372,16 @@ class Network:
         """Count the parameters."""
         return self.layout.dim
 
+    @property
+    def parameters(self) -> int:
+        """Count the parameters: all of them train."""
+        return self.layout.dim
+
+    @property
+    def layered(self) -> Network:
+        """Return the network itself."""
+        return self
+
     def initialise(self, rng: Generator) -> Vector:
         """Draw w_0 as Keras does by default."""
         flat = np.zeros(self.dim, np.float32)
@@ -324,22 +407,30 @@ class Network:
         """Return w_0 and the whole payload, of which none is needed."""
         return self.initialise(rng), payload
 
-    def told(self, payload: bytes, rng: Generator) -> Network:
-        """Return the network itself: a set-up tells nothing about it."""
-        return self
+    def flops(self) -> Flops:
+        """Count the work of one record where all layers train."""
+        return self.flops_of(set(self.layer_names.values()))
 
-    @property
-    def trained(self) -> Network:
-        """Return the network itself: all of it trains."""
-        return self
+    def flops_of(self, trained: set[int]) -> Flops:
+        """Count the work of one record where the layers of these numbers train."""
+        forward = [2.0 * layer.products(shape) for layer, shape in zip(self.layers, self.shapes, strict=False)]
+        lowest = min(trained)
+        training = sum(flop * (1 + (at in trained) + (at > lowest)) for at, flop in enumerate(forward))
+        return Flops(sum(forward), training, self.dim)
 
-    def features(self, x: NDArray[Any]) -> NDArray[Any]:
-        """Return stored records as they are."""
-        return x
+    def program(self, params: Tensor, gradient: Tensor) -> Program:
+        """Return the layers in torch, over flat buffers."""
+        from sottovoce.models.torch_layers import LayersProgram
+
+        return LayersProgram(self, params, gradient)
 
     def tensors(self, params: Vector) -> dict[str, Vector]:
         """Return all tensors."""
         return self.layout.views(params)
+
+    def exported(self, params: Vector) -> Exported:
+        """Return the network itself."""
+        return Exported(self, params, None)
 
 
 def _rank(layer: object, shape: Shape, rank: int) -> Shape:

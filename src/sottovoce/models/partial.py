@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.random import Generator
@@ -16,12 +17,18 @@ from sottovoce.core import wire
 from sottovoce.core.errors import InputError, WireError
 from sottovoce.core.validate import nearest
 from sottovoce.core.vectors import Layout, Vector
-from sottovoce.models.base import Model
+from sottovoce.models.base import Exported, Flops, Model, Shape
+from sottovoce.models.fronted import FrontTrainer
+from sottovoce.models.fronts.front import mapped
 from sottovoce.models.fronts.gabor import Gabor
-from sottovoce.models.network import DropoutLayer, Linear, Network, Shape
+from sottovoce.models.network import DropoutLayer, Linear, Network
+from sottovoce.models.task import LearningTask
 from sottovoce.models.trainer import LocalTraining, Shard, Trainer
 
-__all__ = ["PartTrainer", "Partial", "layers_to_train"]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sottovoce.models.torch_program import Program
 
 _WIDEST: Final = 1024  # values that are kept of each record instead of the record: more than that is too much memory
 
@@ -98,6 +105,11 @@ class Partial:
         return self.network.classes
 
     @property
+    def task(self) -> LearningTask:
+        """Return what is learnt."""
+        return self.network.task
+
+    @property
     def binary(self) -> bool:
         """Tell whether there is one logit, for class 1 against class 0."""
         return self.network.binary
@@ -112,6 +124,21 @@ class Partial:
     def dim(self) -> int:
         """Count the parameters that train and travel."""
         return self.layout.dim
+
+    @property
+    def parameters(self) -> int:
+        """Count all parameters of the network."""
+        return self.network.dim
+
+    @property
+    def layered(self) -> Network:
+        """Return the whole network."""
+        return self.network
+
+    @property
+    def front(self) -> Gabor | None:
+        """Return the front that filled w_0."""
+        return self.filling
 
     @cached_property
     def places(self) -> NDArray[np.int64]:
@@ -188,6 +215,7 @@ class Partial:
             input_shape=self.network.shapes[self.cut],
             classes=self.classes,
             loss=self.network.loss,
+            goal=self.network.goal,
         )
         whole = self.whole[-upper.dim :]
         names = list(self.network.layer_names)[-len(upper.layer_names) :]
@@ -201,6 +229,23 @@ class Partial:
         trainer, relu = self._lower
         scores = trainer.scores(self.below, x)
         return np.maximum(scores, 0) if relu else scores
+
+    def map_features(self, x: NDArray[Any], threads: int) -> NDArray[Any]:
+        """Return `features` of many records, some at a time."""
+        return mapped(self.features, x, self.trained.input_shape, threads) if self.cut else x
+
+    def probe_features(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Return `features`: w_0 has values also where a front has not filled it yet."""
+        return self.features(x)
+
+    @property
+    def fingerprint(self) -> bytes:
+        """Return a digest of the layers below the cut."""
+        if not self.cut:
+            return b""
+        digest = hashlib.blake2b(f"{self.network} {self.cut}".encode())
+        digest.update(self.below.data)
+        return digest.digest()
 
     @property
     def below(self) -> Vector:
@@ -219,6 +264,31 @@ class Partial:
         layers = (*below, replace(last, relu=False))
         lower = Network(f"{self.name} below {self.layers[0]}", layers, self.input_shape, last.units, self.input_scale)
         return make_trainer(lower, LocalTraining()), last.relu
+
+    # Training.
+
+    def flops(self) -> Flops:
+        """Count the work of one record; what is evaluated once is not counted."""
+        if self.trained is not self:
+            return self.trained.flops()
+        return self.network.flops_of({self.network.layer_names[name] for name in self.layers})
+
+    @property
+    def runs(self) -> Model:
+        """Return the part that trains; the whole network where nothing of it can be cut off."""
+        return self.network if self.trained is self else self.trained
+
+    def adapt(self, trainer: Trainer) -> Trainer:
+        """Return a trainer of the trained layers, from one of the part or of the whole network."""
+        return PartTrainer(self, trainer) if self.trained is self else FrontTrainer(self, trainer)
+
+    def program(self, params: Tensor, gradient: Tensor) -> Program:
+        """Refuse: torch runs the network."""
+        raise InputError(f"torch runs the whole of {self.name}, not a part of it; use make_trainer")
+
+    def exported(self, params: Vector) -> Exported:
+        """Return the whole network."""
+        return Exported(self.network, self.joined(params), None)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what travels to a worker: trainers do not."""

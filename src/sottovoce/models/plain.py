@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import DataError, InputError
 from sottovoce.core.vectors import Vector
 from sottovoce.models.network import DropoutLayer, Flatten, Linear, Network
+from sottovoce.models.task import LearningTask
 from sottovoce.models.trainer import LocalTraining, Shard, batches, class_weights
 
-__all__ = ["PlainTrainer", "unsupported"]
-
+_OPTIMISERS: Final = ("optimizer", "momentum", "adam_epsilon", "prox")
+_KNOWN: Final = frozenset(("local_steps", "batch_size", "client_lr", "weighted_loss", "ascend", *_OPTIMISERS))
 _CHUNK: Final = 256  # records evaluated at once
 _BETA1: Final = 0.9
 _BETA2: Final = 0.999
@@ -30,19 +31,21 @@ Floats = NDArray[np.float32]
 _Step = Callable[[Vector, Vector], None]  # weights, which it changes, and their gradient
 
 
-def unsupported(network: Network) -> str | None:
-    """Return why this trainer cannot train a network, naming the layer, or None."""
+def unsupported(network: Network, training: LocalTraining) -> str | None:
+    """Return why this trainer cannot train a network this way, naming the layer or the option, or None."""
+    if network.task.torch_only:
+        return "a loss of your own is a torch function"
     for number, layer in enumerate(network.layers):
         if not isinstance(layer, Linear | DropoutLayer | Flatten):
             return f"layer {number} ({type(layer).__name__}) is not known to the plain trainer"
-    return None
+    return training.unknown_to("plain", _KNOWN)
 
 
 class PlainTrainer:
     """The plain trainer: clients one after the other, each from the same start with a fresh optimiser."""
 
     def __init__(self, network: Network, training: LocalTraining) -> None:
-        reason = unsupported(network)
+        reason = unsupported(network, training)
         if reason is not None:
             raise InputError(f"{network.name}: {reason}; use trainer 'torch'")
         self.network = network
@@ -58,7 +61,7 @@ class PlainTrainer:
         """Yield w_k - w of each shard, in order; coordinates outside `trainable` never move."""
         self._check(params)
         for shard, rng in zip(shards, rngs, strict=True):
-            weights = class_weights(shard.y) if self.training.weighted_loss else None
+            weights = class_weights(shard.y) if self.training.weighted_loss else shard.weights
             moved, step = np.array(params, np.float32), self._optimiser()
             for batch in batches(_count(shard), self.training, rng):
                 some = Shard(shard.x[batch], shard.y[batch], None if weights is None else weights[batch])
@@ -82,11 +85,11 @@ class PlainTrainer:
         return total
 
     def scores(self, params: Vector, x: NDArray[Any]) -> Floats:
-        """Return the logits of each record: (records, classes), or (records,) for a binary network."""
+        """Return the scores of each record: (records, outputs), or (records,) where there is one."""
         self._check(params)
         parts = [self._forward(params, x[at : at + _CHUNK], None)[0][-1] for at in range(0, len(x), _CHUNK)]
-        logits = np.concatenate(parts) if parts else np.empty((0, 1 if self.network.binary else self.network.classes))
-        return np.asarray(logits[:, 0] if self.network.binary else logits, np.float32)
+        logits = np.concatenate(parts) if parts else np.empty((0, self.network.task.outputs))
+        return np.asarray(logits[:, 0] if self.network.task.flat else logits, np.float32)
 
     def _check(self, params: Vector) -> None:
         if params.shape != (self.network.dim,):
@@ -113,7 +116,7 @@ class PlainTrainer:
     def _slope(self, params: Vector, batch: Shard, rng: Generator | None) -> Vector:
         """Return the gradient of the mean loss of a batch; without an `rng` dropout is off."""
         entered, factors = self._forward(params, batch.x, rng)
-        back = _loss_slope(entered[-1], batch, binary=self.network.binary)
+        back = _loss_slope(entered[-1], batch, self.network.task)
         tensors, found = self.network.layout.views(params), np.empty(self.network.dim, np.float32)
         slopes = self.network.layout.views(found)
         for number in reversed(range(len(self.network.layers))):
@@ -157,19 +160,12 @@ class PlainTrainer:
         return self.training.optimizer == "adam" or bool(self.training.momentum)
 
 
-def _loss_slope(logits: Floats, batch: Shard, *, binary: bool) -> Floats:
-    """Return the derivative of the mean cross entropy by each logit, each record times its weight."""
-    y = np.asarray(batch.y)
-    if binary:
-        with np.errstate(over="ignore"):  # exp of a huge logit is infinite, and the probability then zero
-            found = 1 / (1 + np.exp(-logits)) - y.astype(np.float32)[:, None]
-    else:
-        found = np.exp(logits - logits.max(axis=1, keepdims=True))
-        found /= found.sum(axis=1, keepdims=True)
-        found[np.arange(len(y)), y.astype(np.int64)] -= 1
+def _loss_slope(scores: Floats, batch: Shard, task: LearningTask) -> Floats:
+    """Return the derivative of the mean loss by each score, each record times its weight."""
+    found = task.slopes(scores, batch.y)
     if batch.weights is not None:
         found = found * batch.weights[:, None]
-    return np.asarray(found / np.float32(len(y)), np.float32)
+    return np.asarray(found / np.float32(len(batch.y)), np.float32)
 
 
 def _count(shard: Shard) -> int:

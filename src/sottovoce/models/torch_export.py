@@ -13,15 +13,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sottovoce.core.errors import InputError
 from sottovoce.core.vectors import Vector
+from sottovoce.models.module import TorchNetwork
 from sottovoce.models.network import Embedding, Network
-from sottovoce.models.torch_forward import forward
-
-__all__ = ["Traced", "traced"]
+from sottovoce.models.task import shape_of
+from sottovoce.models.torch_layers import forward
 
 
 class _Module(nn.Module):
-    """A network that takes stored records and returns probabilities, one column a class."""
+    """A network that takes stored records and returns what its task answers; several answers as a tuple."""
 
     def __init__(self, network: Network, params: Vector) -> None:
         super().__init__()
@@ -32,15 +33,32 @@ class _Module(nn.Module):
             self.register_parameter(self._names[name], nn.Parameter(torch.from_numpy(view.copy()), requires_grad=False))
         self._tokens = isinstance(network.layers[0], Embedding)
 
-    def forward(self, records: Tensor) -> Tensor:
-        """Return the probabilities of a batch."""
+    def forward(self, records: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Return the answers to a batch."""
         x = records if self._tokens else records.to(torch.float32) * self._network.input_scale
         tensors = {name: getattr(self, own) for name, own in self._names.items()}
-        logits = forward(self._network, x, tensors, None)
-        if not self._network.binary:
-            return torch.softmax(logits, 1)
-        positive = torch.sigmoid(logits)
-        return torch.stack([1 - positive, positive], 1)
+        answers = tuple(self._network.task.torch_answers(forward(self._network, x, tensors, None)).values())
+        return answers if len(answers) > 1 else answers[0]
+
+
+class _OwnModule(nn.Module):
+    """A user's module that takes stored records and returns what its task answers; several answers as a tuple."""
+
+    def __init__(self, network: TorchNetwork, params: Vector) -> None:
+        super().__init__()
+        self._network = network
+        self.module = network.filled(params).requires_grad_(False)
+
+    def forward(self, records: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Return the answers to a batch."""
+        network = self._network
+        x = records if network.tokens else records.to(torch.float32) * network.input_scale
+        if network.images != "stored":
+            x = x.permute(0, 3, 1, 2).contiguous()
+        scores = self.module(x)
+        scores = scores.reshape(-1) if network.task.flat else scores.reshape(-1, network.task.outputs)
+        answers = tuple(network.task.torch_answers(scores).values())
+        return answers if len(answers) > 1 else answers[0]
 
 
 @dataclass(frozen=True)
@@ -49,6 +67,7 @@ class Traced:
 
     program: Any
     example: Tensor
+    outputs: list[str]
 
     def save(self, path: Path, told: str) -> None:
         """Write a .pt2 file with the facts beside the graph, as `sottovoce.json`."""
@@ -62,7 +81,7 @@ class Traced:
                 self.program,
                 (self.example,),
                 input_names=["records"],
-                output_names=["probabilities"],
+                output_names=self.outputs,
                 dynamo=True,
                 verbose=False,
             )
@@ -72,15 +91,28 @@ class Traced:
             made.save(path, external_data=False)
 
 
-def traced(network: Network, params: Vector, dtype: str) -> Traced:
-    """Trace a network on records of a numpy type; tokens are int64, the type of torch's indices."""
-    tokens = isinstance(network.layers[0], Embedding)
+def traced(network: Network | TorchNetwork, params: Vector, dtype: str) -> Traced:
+    """Trace a network on records of a numpy type; tokens are int64, the type of torch's indices.
+
+    Raises if a user's module cannot be traced: torch follows no branch that depends on the records.
+    """
+    tokens = network.tokens if isinstance(network, TorchNetwork) else isinstance(network.layers[0], Embedding)
     kind = torch.int64 if tokens else torch.uint8 if dtype == "uint8" else torch.float32
     example = torch.zeros((3, *network.input_shape), dtype=kind)  # one record would be taken for a constant
     with _quiet(), torch.no_grad():
         records = torch.export.Dim("records", min=1)
-        module = _Module(network, params).eval()
-        return Traced(torch.export.export(module, (example,), dynamic_shapes=({0: records},)), example)
+        module = _OwnModule(network, params) if isinstance(network, TorchNetwork) else _Module(network, params)
+        try:
+            program = torch.export.export(module.eval(), (example,), dynamic_shapes=({0: records},))
+        except Exception as error:  # whatever torch says of a user's code
+            if not isinstance(network, TorchNetwork):
+                raise
+            told = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise InputError(
+                f"torch cannot trace {network.name} for any number of records: {told}; take `.model` of the result"
+            ) from error
+        names = [*network.task.torch_answers(torch.zeros(shape_of(network.task, len(example))))]
+        return Traced(program, example, names)
 
 
 @contextmanager

@@ -16,11 +16,11 @@ from torch.autograd import Function
 from torch.nn import functional
 
 from sottovoce.core.errors import DataError, RunError
+from sottovoce.models.base import Flops
 from sottovoce.models.module import TorchNetwork
+from sottovoce.models.task import blank_labels
 from sottovoce.models.torch_program import loss_of, split
 from sottovoce.models.trainer import Shard
-
-__all__ = ["ModuleProgram"]
 
 _LARGE: Final = 2**16  # weights from which a dense layer gains more by `_Deferred` than a Python function costs
 
@@ -93,7 +93,7 @@ class ModuleProgram:
         """Return what the module itself answers to some records."""
         if self.module.training != training:
             self.module.train(training)
-        inputs = self._inputs(x)
+        inputs = self.inputs(x)
         try:
             return self.module(inputs)
         except IndexError as error:
@@ -106,16 +106,18 @@ class ModuleProgram:
     def _backward(self, batch: Shard, *, training: bool) -> tuple[Tensor | None, ...]:
         """Return what autograd knows of the gradient; the products have the rest."""
         logits = self._shaped(self.outputs(batch.x, training=training))
-        loss = loss_of(logits, batch.y, self._network.binary, batch.weights)
+        loss = loss_of(self._network.task, logits, batch.y, batch.weights)
         self._products.clear()  # of a module that differentiates something in its own forward pass
         gradients = torch.autograd.grad(loss, self._leaves, allow_unused=True)
         return tuple(found.to_dense() if found is not None and found.is_sparse else found for found in gradients)
 
     def _shaped(self, outputs: Tensor) -> Tensor:
         # A module that squeezes drops the batch axis of a client with one record.
-        return outputs.reshape(-1) if self._network.binary else outputs.reshape(-1, self._network.classes)
+        task = self._network.task
+        return outputs.reshape(-1) if task.flat else outputs.reshape(-1, task.outputs)
 
-    def _inputs(self, x: NDArray[Any]) -> Tensor:
+    def inputs(self, x: NDArray[Any]) -> Tensor:
+        """Return some records as the module reads them."""
         x = x.reshape(len(x), *self._network.input_shape)
         if self._network.tokens:
             if not np.issubdtype(x.dtype, np.integer):
@@ -177,3 +179,20 @@ class _Deferred(Function):
         context.products.append(_Product(context.weight, rows, x.reshape(-1, x.shape[-1])))
         below = slope.matmul(weight) if context.needs_input_grad[0] else None
         return below, None, rows.sum(0) if context.needs_input_grad[2] else None, None
+
+
+def count_flops(network: TorchNetwork) -> Flops:
+    """Let torch count the products of a module's forward pass and of a step, on a batch of blank records."""
+    from torch.utils.flop_counter import FlopCounterMode  # workers never need it
+
+    records = 2  # a normalisation over the batch refuses a single record in training
+    params, gradient = torch.zeros(network.dim), torch.zeros(network.dim)
+    program = ModuleProgram(network, params, gradient)
+    kind = np.int64 if network.tokens else np.float32
+    blank = Shard(np.zeros((records, *network.input_shape), kind), blank_labels(network.task, records))
+    with FlopCounterMode(display=False) as step, torch.random.fork_rng([]):
+        program.differentiate(blank, np.random.default_rng(0))
+    with FlopCounterMode(display=False) as forward, torch.random.fork_rng([]):
+        program.logits(blank.x)
+    weights = sum(tensor.numel() for tensor in program.module.parameters())
+    return Flops(forward.get_total_flops() / records, step.get_total_flops() / records, weights)

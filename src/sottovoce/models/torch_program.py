@@ -10,12 +10,10 @@ import torch
 from numpy.random import Generator
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from sottovoce.core.vectors import Layout
+from sottovoce.models.task import LearningTask
 from sottovoce.models.trainer import Shard
-
-__all__ = ["Program", "loss_of", "split"]
 
 
 class Program(Protocol):
@@ -25,7 +23,7 @@ class Program(Protocol):
     """
 
     def logits(self, x: NDArray[Any]) -> Tensor:
-        """Return the logits of some records, dropout off: (records, classes), or (records,) for a binary model."""
+        """Return the scores of some records, dropout off: (records, outputs), or (records,) where there is one."""
         ...
 
     def differentiate(self, batch: Shard, rng: Generator | None = None) -> None:
@@ -47,11 +45,8 @@ def split(layout: Layout, flat: Tensor) -> dict[str, Tensor]:
     return {name: flat[layout.span(name)].view(shape).data for name, shape in layout.tensors}
 
 
-def loss_of(logits: Tensor, y: NDArray[Any], binary: bool, weights: NDArray[np.float32] | None = None) -> Tensor:
-    """Return the mean cross entropy of a batch, each record times its weight."""
-    kind = np.float32 if binary else np.int64
-    wanted = torch.from_numpy(np.asarray(y, kind)).to(logits.device)
-    loss = functional.binary_cross_entropy_with_logits if binary else functional.cross_entropy
-    if weights is None:
-        return loss(logits, wanted)
-    return (loss(logits, wanted, reduction="none") * torch.from_numpy(weights).to(logits.device)).mean()
+def loss_of(task: LearningTask, scores: Tensor, y: NDArray[Any], weights: NDArray[np.float32] | None = None) -> Tensor:
+    """Return the mean loss of a batch, each record times its weight."""
+    wanted = torch.from_numpy(task.targets(y)).to(scores.device)
+    counted = None if weights is None else torch.from_numpy(weights).to(scores.device)
+    return task.torch_loss(scores, wanted, counted)

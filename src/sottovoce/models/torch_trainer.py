@@ -16,15 +16,18 @@ from sottovoce.core.errors import DataError, InputError
 from sottovoce.core.validate import one_of
 from sottovoce.core.vectors import Vector
 from sottovoce.models.base import Model
-from sottovoce.models.module import TorchNetwork
-from sottovoce.models.network import Network
-from sottovoce.models.proximal import proximal_gradient
-from sottovoce.models.torch_layers import LayersProgram
-from sottovoce.models.torch_module import ModuleProgram
-from sottovoce.models.torch_program import Program
+from sottovoce.models.task import shape_of
 from sottovoce.models.trainer import LocalTraining, Shard, batches, class_weights
 
-__all__ = ["TorchTrainer"]
+
+def proximal_gradient(params: Tensor, start: Tensor, mu: float) -> Tensor:
+    """Return mu (w - w_t), the gradient of the proximal term; `params` is w and `start` is w_t.
+
+    It belongs into the gradient, before momentum or Adam see it. For plain SGD it may also be subtracted, times the
+    learning rate, after the step of the loss, if it was computed before that step.
+    """
+    return params.detach().sub(start).mul_(mu)
+
 
 _Step = Callable[[Shard, Generator], None]
 
@@ -47,10 +50,10 @@ class TorchTrainer:
             raise InputError(f"device {device!r} is not there: torch {torch.__version__} sees no GPU; use 'cpu'")
         self.network = network
         self.training = training
-        self._device = torch.device(device)
-        self._params = torch.zeros(network.dim, device=self._device)
-        self._gradient = torch.zeros(network.dim, device=self._device)
-        self._program = self._make_program(network)
+        self.device = torch.device(device)
+        self._params = torch.zeros(network.dim, device=self.device)
+        self._gradient = torch.zeros(network.dim, device=self.device)
+        self.program = network.program(self._params, self._gradient)
 
     def updates(
         self,
@@ -65,8 +68,8 @@ class TorchTrainer:
         for shard, rng in zip(shards, rngs, strict=True):
             self._params.copy_(start)
             step = self._optimiser(start)
-            weights = class_weights(shard.y) if self.training.weighted_loss else None
-            with self._program.drawing(rng):
+            weights = class_weights(shard.y) if self.training.weighted_loss else shard.weights
+            with self.program.drawing(rng):
                 for batch in batches(self._count(shard), self.training, rng):
                     step(Shard(shard.x[batch], shard.y[batch], None if weights is None else weights[batch]), rng)
                     if moving is not None:
@@ -82,25 +85,31 @@ class TorchTrainer:
         records = self._count(shard)
         total = torch.zeros_like(self._gradient)
         for chunk in _chunks(records):
-            self._program.differentiate(Shard(shard.x[chunk], shard.y[chunk]))
+            self.program.differentiate(Shard(shard.x[chunk], shard.y[chunk]))
             total.add_(self._gradient, alpha=len(shard.y[chunk]) / records)
         return np.asarray(total.cpu().numpy())
 
     def scores(self, params: Vector, x: NDArray[Any]) -> NDArray[np.float32]:
-        """Return the logits of each record: (records, classes), or (records,) for a binary model."""
+        """Return the scores of each record: (records, outputs), or (records,) where there is one."""
         self._params.copy_(self._vector(params))
-        shape = (len(x),) if self.network.binary else (len(x), self.network.classes)
-        logits = np.empty(shape, np.float32)
+        logits = np.empty(shape_of(self.network.task, len(x)), np.float32)
         for chunk in _chunks(len(x)):
-            logits[chunk] = self._program.logits(x[chunk]).cpu().numpy()
+            logits[chunk] = self.program.logits(x[chunk]).cpu().numpy()
         return logits
 
-    def _make_program(self, network: Model) -> Program:
-        if isinstance(network, Network):
-            return LayersProgram(network, self._params, self._gradient)
-        if isinstance(network, TorchNetwork):
-            return ModuleProgram(network, self._params, self._gradient)
-        raise InputError(f"torch trains a Network or a TorchNetwork, got {type(network).__name__}")
+    def unit_steps(
+        self,
+        params: Vector,
+        shard: Shard,
+        rows: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        weights: Vector | None,
+        chunk: int,
+    ) -> Iterator[NDArray[np.float32]] | None:
+        """Return the updates of units after one step each, computed together; None if it must be done singly."""
+        from sottovoce.models.torch_units import vmapped
+
+        return vmapped(self, params, shard, rows, sizes, weights, chunk)
 
     def _optimiser(self, start: Tensor) -> _Step:
         """Return a function that trains on one batch, with the state of a fresh optimiser inside."""
@@ -121,7 +130,7 @@ class TorchTrainer:
         return step
 
     def _plain_step(self, batch: Shard, rng: Generator) -> None:
-        self._program.descend(batch, float(self.training.signed_lr), rng)
+        self.program.descend(batch, float(self.training.signed_lr), rng)
 
     def _momentum(self, start: Tensor) -> _Step:
         velocity = torch.zeros_like(self._params)
@@ -151,7 +160,7 @@ class TorchTrainer:
 
     def _slope(self, batch: Shard, rng: Generator, start: Tensor) -> None:
         """Fill the flat gradient buffer with what an optimiser follows: the loss, and FedProx's term if it is on."""
-        self._program.differentiate(batch, rng)
+        self.program.differentiate(batch, rng)
         if self.training.prox:
             self._gradient.add_(proximal_gradient(self._params, start, self.training.prox))
 
@@ -164,14 +173,14 @@ class TorchTrainer:
         if params.shape != (self.network.dim,):
             raise InputError(f"{self.network.name} has {self.network.dim} parameters, got shape {params.shape}")
         # A copy, because torch warns about arrays that are read-only (those off the wire are).
-        return torch.tensor(params, dtype=torch.float32, device=self._device)
+        return torch.tensor(params, dtype=torch.float32, device=self.device)
 
     def _indices(self, trainable: NDArray[np.bool_]) -> Tensor:
         if trainable.shape != (self.network.dim,) or trainable.dtype != np.bool_:
             raise InputError(
                 f"trainable must be {self.network.dim} booleans, got shape {trainable.shape} of {trainable.dtype}"
             )
-        return torch.from_numpy(np.flatnonzero(trainable)).to(self._device)
+        return torch.from_numpy(np.flatnonzero(trainable)).to(self.device)
 
 
 def _chunks(records: int) -> Iterator[slice]:

@@ -1,9 +1,9 @@
-"""Say what a trainer is: flat parameters in, one update a client out."""
+"""Say what a trainer is: flat parameters in, one update a client out; and what local training costs a device."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -13,10 +13,13 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import InputError
 from sottovoce.core.validate import in_range, one_of
 from sottovoce.core.vectors import Vector
-
-__all__ = ["ADAM_EPSILON", "LocalTraining", "Shard", "Trainer", "batches", "class_weights"]
+from sottovoce.models.base import Model
 
 ADAM_EPSILON: Final = 1e-8  # Kingma and Ba's, and torch's; it is no privacy budget
+
+_GFLOP_A_SECOND: Final = 30.0  # of our kernels on one core of a usual processor
+_PER_UPDATE: Final = 1e-4  # seconds beside the products: batches, clipping, coding
+_PER_TORCH_STEP: Final = 4e-4  # seconds that a step of torch takes however small it is
 
 
 class Shard(NamedTuple):
@@ -25,6 +28,7 @@ class Shard(NamedTuple):
     x: NDArray[Any]
     y: NDArray[Any]
     weights: NDArray[np.float32] | None = None  # of the records in the loss; None: all count the same
+    persons: NDArray[np.int64] | None = None  # whom each record is about, where persons are protected
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,13 @@ class LocalTraining:
             )
         if self.ascend and self.prox:
             raise InputError(f"whoever climbs the loss is not held back by prox, got {self.prox:g}; use 0")
+
+    def unknown_to(self, trainer: str, known: frozenset[str]) -> str | None:
+        """Say which option a trainer does not know, if it is not at its default: a new one is refused, not ignored."""
+        for option in fields(self):
+            if option.name not in known and (value := getattr(self, option.name)) != option.default:
+                return f"the {trainer} trainer does not know {option.name} {value!r}"
+        return None
 
     @property
     def signed_lr(self) -> float:
@@ -108,3 +119,29 @@ def batches(records: int, training: LocalTraining, rng: Generator) -> Iterator[N
     size = records if training.batch_size is None else min(training.batch_size, records)
     for _ in range(training.local_steps):
         yield rng.permutation(records)[:size]
+
+
+def training_gflop(model: Model, training: LocalTraining, records: float) -> float:
+    """Return the GFLOP of one client's local training, if it has so many records.
+
+    What a public front or frozen layers make of the records is computed once, before the first round, and not counted.
+
+    >>> from sottovoce.models.zoo import network
+    >>> cnn = network("cnn", (28, 28, 1), 10)
+    >>> round(training_gflop(cnn, LocalTraining(local_steps=5, batch_size=10), records=10), 2)
+    3.62
+    """
+    batch = records if training.batch_size is None else min(training.batch_size, records)
+    return model.flops().training * batch * training.local_steps * 1e-9
+
+
+def training_seconds(model: Model, training: LocalTraining, records: float) -> float:
+    """Return about how long one core needs for one client's local training: a guess that costs nothing to make."""
+    if model.layered is None:  # its products are counted by torch, which need not be loaded for this
+        return _PER_UPDATE + training.local_steps * _PER_TORCH_STEP
+    return _PER_UPDATE + training_gflop(model, training, records) / _GFLOP_A_SECOND
+
+
+def training_memory_mb(model: Model) -> float:
+    """Return the least memory that training needs: weights, and a gradient of those that train; no activations."""
+    return 4 * (model.flops().weights + model.dim) * 1e-6

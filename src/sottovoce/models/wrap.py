@@ -18,12 +18,11 @@ from torch.nn.parameter import is_lazy
 from sottovoce.core.errors import InputError
 from sottovoce.core.validate import in_range
 from sottovoce.core.vectors import Layout
+from sottovoce.models.base import Shape
 from sottovoce.models.module import Images, TorchNetwork
-from sottovoce.models.network import Shape
+from sottovoce.models.task import ClassTask, LearningTask, blank_labels
 from sottovoce.models.torch_module import ModuleProgram
 from sottovoce.models.trainer import Shard
-
-__all__ = ["wrap_module"]
 
 _RECORDS: Final = 3  # of a trial: two could be taken for two classes
 
@@ -37,15 +36,17 @@ def wrap_module(
     tokens: bool | None = None,
     turned: bool | None = None,
     name: str | None = None,
+    task: LearningTask | None = None,
 ) -> TorchNetwork:
     """Return a copy of the module as a model that starts from the weights it has now; the module itself stays as it is.
 
     Records reach it as float32, times `input_scale`; if `tokens`, which is the default for a module with an
     `nn.Embedding`, as int64. Images, stored as (height, width, channels), reach it as (channels, height, width) if
     `turned`; by default they do unless the module can only read them as stored. It must answer with logits:
-    (records, classes), or (records,) or (records, 1) for two classes, of which they are class 1's.
+    (records, classes), or (records,) or (records, 1) for two classes, of which they are class 1's. With a `task` it
+    must answer with as many values a record as that has outputs.
     """
-    in_range("classes", classes, low=2)
+    in_range("classes", classes, low=2 if task is None else 1)
     name = name or type(module).__name__
     _check_tensors(name, module)
     layers = list(module.modules())
@@ -60,6 +61,7 @@ def wrap_module(
         classes=classes,
         input_scale=input_scale,
         tokens=tokens,
+        goal=task,
     )
     orders: tuple[Images, ...] = ("stored",)
     if len(input_shape) == 3 and not tokens:
@@ -142,7 +144,7 @@ def _tried(network: TorchNetwork, orders: tuple[Images, ...]) -> TorchNetwork:
         program = ModuleProgram(candidate, params, gradient)
         try:
             with program.drawing(np.random.default_rng(0)):
-                candidate = replace(candidate, loss=_loss(candidate, program.outputs(_made_up(candidate))))
+                candidate = _answering(candidate, program.outputs(_made_up(candidate)))
                 _check_buffers(ModuleProgram(candidate, params, gradient), candidate)
         except InputError:
             raise
@@ -161,9 +163,8 @@ def _tried(network: TorchNetwork, orders: tuple[Images, ...]) -> TorchNetwork:
     ) from failures[order]
 
 
-def _loss(network: TorchNetwork, outputs: Any) -> Any:
-    """Return the loss that fits the outputs and the classes."""
-    way_out = f"give it {network.classes} outputs" + (" or 1" if network.classes == 2 else "")
+def _answering(network: TorchNetwork, outputs: Any) -> TorchNetwork:
+    """Return the network with the task that fits its outputs and the classes; a task that is given must fit them."""
     if not isinstance(outputs, Tensor):
         raise InputError(
             f"{network.name} must return one tensor of logits, it returns {type(outputs).__name__}; wrap it in a "
@@ -171,21 +172,29 @@ def _loss(network: TorchNetwork, outputs: Any) -> Any:
         )
     if outputs.dtype != torch.float32:
         raise InputError(f"{network.name} must return float32 logits, it returns {_type(outputs)}")
-    if outputs.shape == (_RECORDS, network.classes):
-        return "ce"
-    if network.classes == 2 and outputs.shape in ((_RECORDS,), (_RECORDS, 1)):
-        return "bce"
-    raise InputError(
-        f"{network.name} gives outputs of shape {tuple(outputs.shape)} for {_RECORDS} records, but the labels have "
-        f"{network.classes} classes; {way_out}"
-    )
+    given, task = tuple(outputs.shape), network.goal or ClassTask(network.classes)
+    values = 1 if given in ((_RECORDS,), (_RECORDS, 1)) else given[1] if len(given) == 2 and given[0] == _RECORDS else 0
+    fitting = task.fitting(values)
+    if fitting is None:
+        raise InputError(
+            f"{network.name} gives outputs of shape {given} for {_RECORDS} records, but "
+            + (
+                f"the labels have {network.classes} classes; give it {network.classes} outputs"
+                if task.name == "classification"
+                else f"{task.name} needs {task.outputs} a record; give it {task.outputs} outputs"
+            )
+            + (" or 1" if task.fitting(1) is not None else "")
+        )
+    if network.goal is None:
+        return replace(network, loss="bce" if fitting.binary else "ce")
+    return replace(network, goal=fitting)
 
 
 def _check_buffers(program: ModuleProgram, network: TorchNetwork) -> None:
     """Raise if the module changes a tensor of its own while a gradient is computed in training mode."""
     tensors: dict[str, Tensor] = dict(program.module.named_parameters()) | dict(program.module.named_buffers())
     before = {key: value.detach().clone() for key, value in tensors.items()}
-    labels = np.arange(_RECORDS) % network.classes
+    labels = blank_labels(network.task, _RECORDS)
     program.differentiate(Shard(_made_up(network), labels), np.random.default_rng(0))
     after: dict[str, Tensor] = dict(program.module.named_parameters()) | dict(program.module.named_buffers())
     for key, value in before.items():

@@ -7,12 +7,15 @@ Choices that the papers leave open: convolutions have a ReLU and keep the size o
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from sottovoce.core.errors import InputError
+from sottovoce.core.target import CLASSES, Target
 from sottovoce.core.validate import in_range, one_of
+from sottovoce.models.base import Model, Shape, Whole
 from sottovoce.models.network import (
     Conv1d,
     Conv2d,
@@ -26,10 +29,9 @@ from sottovoce.models.network import (
     MaxPool,
     MaxPool1d,
     Network,
-    Shape,
 )
-
-__all__ = ["NAMES", "network"]
+from sottovoce.models.own_loss import check_loss
+from sottovoce.models.task import USUAL, LearningTask, TaskKeys
 
 Layers = tuple[Layer, ...]
 
@@ -52,10 +54,13 @@ def network(
     *,
     input_scale: float | None = None,
     hidden: int = 128,
+    task: TaskKeys = USUAL,
+    target: Target = CLASSES,
 ) -> Network:
     """Return a network for records of a shape; images are scaled by 1/255 unless told otherwise, other records by 1.
 
-    `hidden` is the width of `mlp`; the other networks have the papers' widths.
+    `hidden` is the width of `mlp`; the other networks have the papers' widths. `task` says what is learnt, and `target`
+    what a label is.
 
     >>> network("cnn", (28, 28, 1), 10).dim
     1663370
@@ -66,18 +71,24 @@ def network(
     axes = input_shape[:-1] if len(input_shape) == 3 else input_shape
     if recipe.rank not in (None, len(input_shape)) or min(input_shape, default=0) < 1 or min(axes) < recipe.smallest:
         raise InputError(f"model {name!r} cannot read records of shape {input_shape}; it fits {recipe.fits}")
-    if recipe.binary and classes != 2:
+    usual = task.task == "classification"
+    if name == "logistic" and task.task == "regression":
+        raise InputError("model 'logistic' tells classes apart; for task = 'regression' it is called 'linear'")
+    if usual and recipe.binary and classes != 2:
         raise InputError(f"model {name!r} tells 2 classes apart, got {classes}; use 'mlp' or 'cnn'")
     binary = classes == 2 if recipe.binary is None else recipe.binary
+    goal = task.make(classes, target, single=binary)
+    check_loss(goal)
     if input_scale is None:
         input_scale = 1 / 255 if len(input_shape) == 3 else 1.0
     return Network(
         name=name,
-        layers=recipe.layers(1 if binary else classes, hidden),
+        layers=recipe.layers(goal.outputs, hidden),
         input_shape=tuple(input_shape),
         classes=classes,
         input_scale=input_scale,
-        loss="bce" if binary else "ce",
+        loss="bce" if goal.binary else "ce",
+        goal=None if task == USUAL else goal,
     )
 
 
@@ -125,6 +136,7 @@ def _hospital_mlp(outputs: int, _: int) -> Layers:
 
 _RECIPES: Final = {
     "logistic": _Recipe(_logistic, None, 1, "records of any shape"),
+    "linear": _Recipe(_logistic, None, 1, "records of any shape"),
     "mlp": _Recipe(_mlp, None, 1, "records of any shape"),
     "cnn": _Recipe(_cnn, 3, 4, "images (height, width, channels) of 4 x 4 or more", binary=False),
     "all-cnn-c": _Recipe(_all_cnn_c, 3, 4, "images (height, width, channels) of 4 x 4 or more", binary=False),
@@ -134,3 +146,53 @@ _RECIPES: Final = {
 }
 
 NAMES: Final = tuple(_RECIPES)
+
+
+def make_model(
+    model: Any,
+    input_shape: Shape,
+    classes: int,
+    *,
+    input_scale: float | None = None,
+    hidden: int = 128,
+    task: TaskKeys = USUAL,
+    target: Target = CLASSES,
+) -> Model:
+    """Return a model for records of a shape, or refuse it before anything is computed.
+
+    A `Network` or a `TorchNetwork` stays as it is, and must fit. A torch module is wrapped with what `wrap_module`
+    does by default; its inputs are not scaled unless told otherwise. `hidden` is the width of the named "mlp".
+    """
+    if isinstance(model, str):
+        return network(model, input_shape, classes, input_scale=input_scale, hidden=hidden, task=task, target=target)
+    # Whoever has a torch module has imported torch; nobody else must wait for it.
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(model, torch.nn.Module):
+        from sottovoce.models.wrap import wrap_module
+
+        scale = 1.0 if input_scale is None else input_scale
+        return wrap_module(model, input_shape, classes, input_scale=scale, task=wanted_of(task, classes, target))
+    if not issubclass(type(model), Whole):
+        raise InputError(
+            f"model must be one of {', '.join(NAMES)}, a Network, or a torch.nn.Module, got {type(model).__name__}"
+            + ("; give an instance, not the class" if isinstance(model, type) else "")
+        )
+    if task != USUAL and model.task != wanted_of(task, classes, target):
+        raise InputError(
+            f"model {model.name} was made to learn {model.task.name} by another loss; give it the same goal"
+        )
+    if (tuple(model.input_shape), model.classes) != (tuple(input_shape), classes):
+        raise InputError(
+            f"model {model.name} reads records of shape {tuple(model.input_shape)} and tells {model.classes} classes "
+            f"apart, but the data has shape {tuple(input_shape)} and {classes} classes"
+        )
+    return model  # type: ignore[no-any-return]
+
+
+def wanted_of(task: TaskKeys, classes: int, target: Target) -> LearningTask | None:
+    """Return the task of a model whose outputs are not known yet; None: the usual one of classes."""
+    if task == USUAL:
+        return None
+    goal = task.make(classes, target, single=False)
+    check_loss(goal)
+    return goal

@@ -1,7 +1,8 @@
 """What two neighbouring runs differ in, said once: sampler, floor, quorum, audit and docs read it here.
 
-A neighbour has one client less, and nothing in its place. It is not the same as a client that is drawn and sends zeros:
-with nothing in its place a cohort may miss its least size, and a round its quorum, for the lack of one client.
+A neighbour has one unit less, and nothing in its place. Where the unit is a client this is not the same as a client
+that is drawn and sends zeros: with nothing in its place a cohort may miss its least size, and a round its quorum, for
+the lack of one client. Where the unit is a record or a person, the site is there and answers without it.
 """
 
 from __future__ import annotations
@@ -10,19 +11,26 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["ADJACENCY", "Adjacency"]
+Unit = Literal["client", "record", "person"]
+UNITS: tuple[Unit, ...] = ("client", "record", "person")
 
 
 @dataclass(frozen=True)
 class Adjacency:
     """The unit that is protected, and what stands in its place in the neighbouring run."""
 
-    unit: Literal["client"] = "client"
+    unit: Unit = "client"
     replaced_by: Literal["nothing"] = "nothing"
 
     @property
     def sentence(self) -> str:
         """Return the definition, as docs and outputs print it."""
+        if self.unit != "client":
+            rows = "one record" if self.unit == "record" else "all rows of one person at one site"
+            return (
+                f"{rows} replaced by {self.replaced_by}: its site answers without it; which sites there are, when each "
+                f"took part and how many {self.unit}s it holds are public"
+            )
         return (
             f"one {self.unit} replaced by {self.replaced_by}: no cohort is drawn with it, and nobody hears from it; "
             "where cohorts have a fixed size, another one takes its place"

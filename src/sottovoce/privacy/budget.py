@@ -18,7 +18,7 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,11 +26,9 @@ from typing import Any, Final, NoReturn, Self
 
 from sottovoce.core.errors import InputError, PrivacyError, RunError
 from sottovoce.core.files import replace_file, sync_folder
-from sottovoce.privacy.accounting.population import Cost, Limit, Total, added, fixed, order_for
-from sottovoce.privacy.chain import GENESIS, chained, hash_of, open_locked, split_torn
+from sottovoce.privacy.accounting.population import Cost, Limit, TotalCost, added, fixed, order_for
+from sottovoce.privacy.ledger import GENESIS, chained, hash_of, open_locked, split_torn
 from sottovoce.privacy.plan.plan import PrivacyPlan
-
-__all__ = ["Budget", "Terms", "cost_of"]
 
 VERSION: Final = 1
 PATIENCE: Final = 60.0  # seconds that a run waits for another one that writes
@@ -63,7 +61,7 @@ def cost_of(plan: PrivacyPlan) -> Cost:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
+class BudgetTerms:
     """What a run asks of its budget: whose it is, and the limits, where the run names any.
 
     `delta` is the limit's; None: twice that of the run that opens the file.
@@ -82,7 +80,7 @@ class Budget:
     that would exceed it.
     """
 
-    def __init__(self, path: Path, terms: Terms, *, step: Step = _nothing) -> None:
+    def __init__(self, path: Path, terms: BudgetTerms, *, step: Step = _nothing) -> None:
         self.path = path = Path(os.path.realpath(path))  # a link has the mark of what it names
         self.terms = terms
         self._step = step
@@ -90,6 +88,7 @@ class Budget:
         self._costs: dict[tuple[str, str], Cost] = {}  # by the id of the run and the digest of its plan
         self._exposed: set[str] = set()
         self._declared: list[Cost] = []
+        self._lines: list[dict[str, Any]] = []
         self._heads: list[str] = []
         try:
             self._file = open_locked(path, patience=PATIENCE)
@@ -131,25 +130,32 @@ class Budget:
         """Return the limit that was fixed when the file was made."""
         return self._limit
 
-    def holds(self, run: str, plan: str) -> bool:
-        """Tell whether a run has reserved this plan already: a resumed run does not pay twice."""
-        return (run, plan) in self._costs
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """Return every reservation: run, name, plan, cost, what is said about it, whether it is its run's first."""
+        return [dict(line) for line in self._lines]
 
-    def total(self) -> Total:
+    def holds(self, run: str, plan: str, year: int | None = None) -> bool:
+        """Tell whether a run has reserved this plan, with `year` in that one: a resumed run does not pay twice."""
+        if year is None:
+            return (run, plan) in self._costs
+        return any((line["run"], line["plan"], line["about"].get("year")) == (run, plan, year) for line in self._lines)
+
+    def total(self) -> TotalCost:
         """Return what holds for everything that was reserved so far, however its runs were chosen."""
         costs = self.costs
         total, limit = added(costs), self._limit
         if limit is None:
             return total
         kept = limit.fits(costs)  # a run whose cohorts were seen may have broken it
-        return Total(
+        return TotalCost(
             total.epsilon if limit.epsilon is None else limit.epsilon if kept else math.inf,
             total.epsilon_server if limit.epsilon_server is None else limit.epsilon_server if kept else math.inf,
             limit.delta if None not in (limit.epsilon, limit.epsilon_server) else max(limit.delta, total.delta),
             limit.words,
         )
 
-    def composed(self) -> Total:
+    def composed(self) -> TotalCost:
         """Return what everything so far costs if all of it was fixed before the first run."""
         return fixed(self.costs)
 
@@ -173,9 +179,20 @@ class Budget:
             "epsilon"
         )
 
-    def reserve(self, run: str, name: str, plan: str, cost: Cost, declared: Sequence[Cost] = ()) -> None:
-        """Charge a run for its whole plan; on return that is on disk, and something may be released."""
-        if self.holds(run, plan):
+    def reserve(
+        self,
+        run: str,
+        name: str,
+        plan: str,
+        cost: Cost,
+        declared: Sequence[Cost] = (),
+        about: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Charge a run for its whole plan; on return that is on disk, and something may be released.
+
+        `about` is kept with the line. With a `year` in it, each year has a line, and the sums count the run once.
+        """
+        if self.holds(run, plan, None if about is None else about.get("year")):
             return
         self.check(cost, declared)
         if not self._heads:
@@ -188,8 +205,14 @@ class Budget:
         for each in self._undeclared(declared):
             self._append({"kind": "declared", "cost": each.told()})
             self._declared.append(each)
-        self._append({"kind": "run", "run": run, "name": name, "plan": plan, "cost": cost.told()})
+        line = {"kind": "run", "run": run, "name": name, "plan": plan, "cost": cost.told()}
+        self._append(line | ({} if about is None else {"about": dict(about)}))
+        self._remember(line | {"about": dict(about or {})})
         self._costs[run, plan] = cost
+
+    def _remember(self, line: Mapping[str, Any]) -> None:
+        kept = {key: line[key] for key in ("run", "name", "plan", "cost", "about")}
+        self._lines.append(kept | {"first": (kept["run"], kept["plan"]) not in self._costs})
 
     def expose(self, run: str) -> None:
         """Charge a run as against the server from now on: outsiders learnt who was sampled."""
@@ -281,6 +304,7 @@ class Budget:
             elif kind == "declared":
                 self._declared.append(Cost.read(entry["cost"]))
             elif kind == "run":
+                self._remember({"about": {}} | entry)
                 self._costs[str(entry["run"]), str(entry["plan"])] = Cost.read(entry["cost"])
             elif kind == "exposed":
                 self._exposed.add(str(entry["run"]))

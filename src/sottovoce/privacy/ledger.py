@@ -19,19 +19,99 @@ refused.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from sottovoce.core.errors import PrivacyError, RunError
 from sottovoce.core.files import sync_folder
-from sottovoce.privacy.chain import GENESIS, Verdict, chained, hash_of, open_locked, split_torn, verify
+from sottovoce.core.lock import hold
 from sottovoce.privacy.plan.plan import PrivacyPlan
 
-__all__ = ["Ledger", "Verdict", "verify"]
+GENESIS: Final = "0" * 64
+
+
+class Verdict(NamedTuple):
+    """The result of checking a ledger: the rounds that whole lines charge, and what is wrong, if anything."""
+
+    charged: list[int]
+    problem: str | None
+
+
+def verify(path: Path) -> Verdict:
+    """Check the chain of a ledger without locking or changing it; a torn end, of a run that is writing, is left out."""
+    charged: list[int] = []
+    last, digest = GENESIS, None
+    try:
+        lines, _ = split_torn(path.read_bytes())
+    except FileNotFoundError:
+        return Verdict([], f"there is no {path.name}")
+    except OSError as error:
+        return Verdict([], f"{path.name} cannot be read: {error.strerror}")
+    for index, line in enumerate(lines):
+        entry = chained(line, index, last)
+        if entry is None:
+            return Verdict(charged, f"{path.name} line {index + 1} is damaged: the chain of hashes is broken")
+        if (entry.get("kind") == "open") != (index == 0):
+            return Verdict(charged, f"{path.name} line {index + 1} is of kind {entry.get('kind')!r}")
+        if entry.get("digest") != (digest or entry.get("digest")):
+            return Verdict(charged, f"{path.name} line {index + 1} belongs to another plan")
+        if entry.get("kind") == "charge" and isinstance(entry.get("round"), int):
+            charged.append(entry["round"])
+        last, digest = entry["hash"], entry.get("digest")
+    return Verdict(charged, None if lines else f"{path.name} is empty")
+
+
+def chained(line: bytes, index: int, last: str) -> dict[str, Any] | None:
+    """Return what a line holds if it follows the line whose hash is `last`."""
+    try:
+        entry: dict[str, Any] = json.loads(line)
+        bare = {key: value for key, value in entry.items() if key != "hash"}
+        sound = (entry["index"], entry["previous"], entry["hash"]) == (index, last, hash_of(bare))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    return entry if sound else None
+
+
+def open_locked(path: Path, *, patience: float = 0.0) -> Any:
+    """Open a ledger's file for one process; wait so many seconds for another one that has it."""
+    deadline = time.monotonic() + patience
+    while True:
+        file = path.open("a+b")
+        try:
+            hold(file.fileno(), wait=False)
+            if _still_there(path, file):
+                return file
+            file.close()  # it was removed while we waited: nobody else would see what we write
+        except OSError:
+            file.close()
+            if time.monotonic() >= deadline:
+                raise PrivacyError(f"{path.name} is in use by another process; one run keeps one ledger") from None
+            time.sleep(0.02)
+
+
+def _still_there(path: Path, file: Any) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except OSError:
+        return False
+
+
+def split_torn(content: bytes) -> tuple[list[bytes], bytes]:
+    """Return the whole lines and the torn end, which a kill can leave only at the end."""
+    lines = content.split(b"\n")
+    return lines[:-1], lines[-1]
+
+
+def hash_of(entry: dict[str, Any]) -> str:
+    """Return the hash of a line without its own."""
+    return hashlib.sha256(json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
 
 VERSION: Final = 1
 NOTES: Final = ("ballots", "compare", "settled", "differ")  # lines of the helper of secret ballots
@@ -96,7 +176,8 @@ class Ledger:
 
     @classmethod
     def _of(cls, path: Path, plan: PrivacyPlan, limit: int, opening: int | None = None) -> Self:
-        before, deployment = sum(event.rounds for event in plan.request.spent), plan.request.deployment
+        beside = (*plan.request.spent, *plan.request.apart)
+        before, deployment = sum(event.rounds for event in beside), plan.request.deployment
         return cls(path, digest=plan.digest(), limit=limit, deployment=deployment, before=before, opening=opening)
 
     def __enter__(self) -> Self:

@@ -13,8 +13,6 @@ from typing import TypeVar
 from sottovoce.core.errors import PrivacyError
 from sottovoce.core.provenance import Provenance, Public
 
-__all__ = ["Boundary"]
-
 Value = TypeVar("Value")
 
 

@@ -8,8 +8,6 @@ from typing import Any, Final
 
 from sottovoce.report.units import percent
 
-__all__ = ["DIVERGED", "HONEST", "attack_facts", "attack_of", "attack_words", "diverged", "facts_of_rounds"]
-
 Record = Mapping[str, Any]
 
 DIVERGED: Final = "-"  # in place of an accuracy, as the papers print it

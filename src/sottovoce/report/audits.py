@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from sottovoce.report.units import count, epsilon, finite
 
-__all__ = ["LOWER", "accusations", "audit_facts", "audited", "read_audit"]
-
 Record = Mapping[str, Any]
 
 # Of each adversary: the key of what was proven (no more than this leaks) and of what was measured (at least this does).

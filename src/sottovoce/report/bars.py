@@ -15,8 +15,6 @@ from sottovoce.report.units import epsilon, finite
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["audit_bars"]
-
 
 def audit_bars(records: Sequence[Facts], proven: str) -> Figure | None:
     """Return epsilon by proof and by measurement, two bars a run, against one adversary; None if none was audited."""

@@ -12,8 +12,6 @@ from sottovoce.report.attacks import DIVERGED, attack_words, diverged
 from sottovoce.report.runs import Facts, Run
 from sottovoce.report.units import decimal
 
-__all__ = ["ClassTable", "by_class"]
-
 
 @dataclass(frozen=True)
 class ClassTable:

@@ -12,8 +12,6 @@ from sottovoce.report.runs import Facts, Run
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["LINES", "curve", "curves", "line_legend"]
-
 # Quantity: name, colour, dash, symbol. Dash and symbol tell them apart without the colour.
 LINES: Final = {
     "accuracy": ("accuracy", PALETTE[0], "solid", "circle"),

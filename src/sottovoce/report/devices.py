@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sottovoce.core.errors import InputError
-from sottovoce.devices import Device, Interval, Joules, profile
+from sottovoce.devices import Device, Estimate, Joules, profile
 from sottovoce.devices.remarks import ALWAYS, remarks, two_digits
 from sottovoce.report.runs import Facts
 from sottovoce.report.units import finite, human_seconds, percent
-
-__all__ = ["PARTS", "device_section", "joules_of_run"]
 
 PARTS: Final = {"radio_bytes": "radio: bytes", "radio_sessions": "radio: sessions", "training": "training"}
 _CAUSES: Final = ("link", "deadline", "availability", "surplus")
@@ -83,7 +81,7 @@ def _lost(causes: dict[str, int]) -> str:
 def _joules(told: Any) -> Joules | None:
     """Read joules from a summary; None if there are none, or if another version wrote them in another way."""
     try:
-        return Joules(*(Interval(*(float(told[name][end]) for end in ("low", "default", "high"))) for name in PARTS))
+        return Joules(*(Estimate(*(float(told[name][end]) for end in ("low", "default", "high"))) for name in PARTS))
     except (KeyError, TypeError, ValueError):
         return None
 

@@ -8,26 +8,14 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
+from sottovoce.core.packages import require
+from sottovoce.models import METRICS
+from sottovoce.report.quality import chance
 from sottovoce.report.runs import Run, label, lead
 from sottovoce.report.units import human_bytes
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
-
-__all__ = [
-    "PALETTE",
-    "SYMBOLS",
-    "by_bytes",
-    "by_round",
-    "decades",
-    "epsilon_by_round",
-    "frame",
-    "heading",
-    "legend",
-    "names_of",
-    "styles",
-    "words",
-]
 
 # Okabe and Ito's colours without black and yellow, so that every one stands out on white and on dark paper.
 PALETTE: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6BB1")
@@ -74,14 +62,32 @@ def by_round(runs: Sequence[Run], metric: str | None = None) -> Figure:
     return figure
 
 
-def epsilon_by_round(values: Sequence[float], title: str) -> Figure:
-    """Return epsilon after each round, all rounds counted."""
+def epsilon_by_round(values: Sequence[float], server: Sequence[tuple[int, float]]) -> Figure:
+    """Return both epsilons after each round, all rounds counted: against outsiders, and against the server."""
+    require("a figure", "plotly")
     from plotly.graph_objects import Figure, Scatter
 
-    figure = Figure(Scatter(x=list(range(1, len(values) + 1)), y=list(values), line={"color": PALETTE[0]}))
-    figure.update_layout(template="plotly_white", title={"text": html.escape(title), "font": {"size": 14}})
-    figure.update_xaxes(title="round")
-    figure.update_yaxes(title="epsilon, all rounds so far", rangemode="tozero")
+    figure = Figure()
+    step = max(1, len(values) // 400)  # more points than pixels only make the page larger
+    outsiders = [*enumerate(values, start=1)][::step] + ([(len(values), values[-1])] if values else [])
+    for name, points, color, dash in (
+        ("against outsiders", outsiders, PALETTE[0], "solid"),
+        ("against the server", server, PALETTE[1], "dash"),
+    ):
+        figure.add_trace(
+            Scatter(
+                x=[round_ for round_, _ in points],
+                y=[float(f"{value:.6g}") for _, value in points],
+                name=name,
+                mode="lines",
+                hovertemplate="%{y:.4g} after round %{x}<extra>%{fullData.name}</extra>",
+                line={"color": color, "width": 2, "dash": dash},
+            )
+        )
+    frame(figure, "round", "epsilon, all rounds so far")
+    figure.update_layout(showlegend=True)
+    figure.update_xaxes(rangemode="tozero")
+    figure.update_yaxes(rangemode="tozero")
     return figure
 
 
@@ -99,7 +105,7 @@ def words(metric: str) -> str:
     >>> words("balanced_accuracy"), words("auroc")
     ('balanced accuracy', 'AUROC')
     """
-    return "AUROC" if metric == "auroc" else metric.replace("_", " ")
+    return METRICS[metric].words if metric in METRICS else metric.replace("_", " ")
 
 
 def heading(metric: str) -> str:
@@ -126,6 +132,7 @@ def _points(run: Run, metric: str, places: Sequence[float]) -> Points:
 
 
 def _draw(runs: Sequence[Run], series: Sequence[Points], metric: str, across: str) -> Figure:
+    require("a figure", "plotly")
     from plotly.graph_objects import Figure, Scatter
 
     figure = Figure()
@@ -153,11 +160,25 @@ def _draw(runs: Sequence[Run], series: Sequence[Points], metric: str, across: st
             )
         )
     frame(figure, across, words(metric))
+    if any(series):
+        draw_chance(figure, chance(runs, metric))
     if not any(series):
         figure.add_annotation(
             text="no round has been evaluated yet", showarrow=False, xref="paper", yref="paper", x=0.5, y=0.5
         )
     return figure
+
+
+def draw_chance(figure: Figure, line: tuple[float, str] | None) -> None:
+    """Draw where a model lies that looks at no record; none if that is not known."""
+    if line is not None:
+        level, told = line
+        figure.add_hline(
+            y=level,
+            line={"color": _GREY, "width": 1.5, "dash": "dot"},
+            annotation={"text": html.escape(told), "font": {"size": 12}},
+            annotation_position="bottom right",
+        )
 
 
 def frame(figure: Figure, across: str, up: str) -> None:

@@ -8,15 +8,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from sottovoce.report.attacks import DIVERGED
-from sottovoce.report.robustness import Cell, worth_a_matrix
-from sottovoce.report.settings import in_words
+from sottovoce.report.robustness import SeedGroup, in_words, worth_a_matrix
 from sottovoce.report.units import ABSENT, count, decimal
 
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
-
-__all__ = ["View", "matrix_tables", "remarks", "views"]
 
 _TITLES: Final = {
     "attack_success": "attack success",
@@ -27,13 +24,13 @@ _TOLD: Final = ("of", "boost", "collude", "source", "target")  # of an attack, b
 
 
 @dataclass(frozen=True)
-class View:
+class MatrixView:
     """One quantity of the matrix, row by row."""
 
     quantity: str
     rows: tuple[str, ...]
     columns: tuple[tuple[str, str], ...]
-    cells: tuple[tuple[Cell | None, ...], ...]  # None: there is no such run
+    cells: tuple[tuple[SeedGroup | None, ...], ...]  # None: there is no such run
 
     @property
     def title(self) -> str:
@@ -45,7 +42,7 @@ class View:
         """Return the upper line of the head: an attack and how many columns it spans."""
         return [(name, len(list(inside))) for name, inside in groupby(self.columns, key=lambda column: column[0])]
 
-    def text(self, cell: Cell | None) -> str:
+    def text(self, cell: SeedGroup | None) -> str:
         """Return what stands in a cell; an average that leaves runs out says how many are in it."""
         if cell is None:
             return ""
@@ -57,12 +54,12 @@ class View:
         shown = decimal(value, _DIGITS) + ("*" if cell.unfinished else "")
         return shown if not cell.diverged else f"{shown} ({runs - cell.diverged}/{runs})"
 
-    def share(self, cell: Cell | None) -> float | None:
+    def share(self, cell: SeedGroup | None) -> float | None:
         """Return the depth of a cell's colour, from 0 to 1, or None where there is nothing to colour."""
         value = None if cell is None else cell.mean(self.quantity)
         return None if value is None else min(1.0, max(0.0, value))
 
-    def words(self, cell: Cell) -> str:
+    def words(self, cell: SeedGroup) -> str:
         """Return everything about a cell in one sentence: the runs, their spread, and what went wrong."""
         how = in_words(cell.how, [key for key in _TOLD if key in cell.how])
         place = ", ".join([cell.row, " ".join(filter(None, cell.column)), *how])
@@ -82,7 +79,7 @@ class View:
         return f"{place}: {'; '.join(found) or ABSENT} — {whose}{', '.join(cell.labels)}"
 
 
-def views(found: Sequence[Cell], quantity: str) -> list[View]:
+def views(found: Sequence[SeedGroup], quantity: str) -> list[MatrixView]:
     """Return the views that there is something to see in: `quantity`, and what targeted attacks came to.
 
     A column in which no run has a value is left out of the latter; one in which all runs diverged is not a result of
@@ -98,7 +95,7 @@ def views(found: Sequence[Cell], quantity: str) -> list[View]:
     return drawn
 
 
-def remarks(found: Sequence[Cell]) -> list[str]:
+def remarks(found: Sequence[SeedGroup]) -> list[str]:
     """Return what a reader must know of the averages, and of settings that the columns do not tell."""
     said = []
     sizes = sorted({len(cell.runs) for cell in found})
@@ -128,7 +125,7 @@ def remarks(found: Sequence[Cell]) -> list[str]:
     return said
 
 
-def matrix_tables(found: Sequence[Cell], quantity: str, width: int) -> list[Table | Text]:
+def matrix_tables(found: Sequence[SeedGroup], quantity: str, width: int) -> list[Table | Text]:
     """Return the matrix for a terminal, cut between columns where it would be wider than `width` characters."""
     from rich.text import Text
 
@@ -137,11 +134,11 @@ def matrix_tables(found: Sequence[Cell], quantity: str, width: int) -> list[Tabl
     return [*drawn, *([Text("; ".join(said))] if drawn and (said := remarks(found)) else [])]
 
 
-def _view(found: Sequence[Cell], quantity: str) -> View:
+def _view(found: Sequence[SeedGroup], quantity: str) -> MatrixView:
     rows = {cell.place[0]: cell.row for cell in found}
     columns = {cell.place[1]: cell.column for cell in found}
     placed = {cell.place: cell for cell in found}
-    return View(
+    return MatrixView(
         quantity,
         rows=tuple(rows[row] for row in sorted(rows)),
         columns=tuple(columns[column] for column in sorted(columns)),
@@ -149,7 +146,7 @@ def _view(found: Sequence[Cell], quantity: str) -> View:
     )
 
 
-def _parts(view: View, width: int) -> list[list[int]]:
+def _parts(view: MatrixView, width: int) -> list[list[int]]:
     """Return the columns of each table, as many as fit beside the rows' names."""
     shown = [
         max(*map(len, heading), *(len(view.text(cells[index])) for cells in view.cells))
@@ -167,7 +164,7 @@ def _parts(view: View, width: int) -> list[list[int]]:
     return parts
 
 
-def _table(view: View, part: Sequence[int]) -> Table:
+def _table(view: MatrixView, part: Sequence[int]) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text

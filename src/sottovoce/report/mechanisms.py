@@ -11,8 +11,6 @@ from sottovoce.core.errors import InputError
 from sottovoce.report.figures import PALETTE
 from sottovoce.report.save import save
 
-__all__ = ["write_mechanisms_png"]
-
 
 def write_mechanisms_png(cells: Sequence[Mapping[str, Any]], curves: Sequence[Any], path: Path) -> None:
     """Write accuracy by iteration: a row a data set and mode, a column a number of clients and records.

@@ -8,8 +8,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["newer"]
-
 _FORMAT: Final = 1  # the newest version of preprocessing.json that this code knows
 
 

@@ -36,16 +36,7 @@ function figureCsv(figure) {
   return lines.join("");
 }
 
-// The picture of a figure stands alone: on white, with its title and a legend, whatever the page looks like.
-function alone(figure, caption) {
-  var layout = JSON.parse(JSON.stringify(figure.layout));
-  layout.paper_bgcolor = layout.plot_bgcolor = "#ffffff";
-  layout.font = Object.assign({}, layout.font, {color: "#1d2329"});
-  layout.title = {text: caption.replace(/&/g, "&amp;").replace(/</g, "&lt;"), font: {size: 15}, x: 0.02, xanchor: "left"};
-  layout.margin = Object.assign({}, layout.margin, {t: 48});
-  layout.showlegend = figure.data.length > 1;
-  return {data: figure.data, layout: layout, config: {}};
-}
+{% include "chart.js" %}
 
 function tools(plot, figure) {
   var caption = plot.parentNode.querySelector("figcaption"), title = caption.textContent;
@@ -58,8 +49,12 @@ function tools(plot, figure) {
     button.setAttribute("aria-label", "Save as " + kind + ": " + title);
     button.addEventListener("click", function () {
       if (kind === "CSV") return offer(figureCsv(figure), plot.id + ".csv", "text/csv");
-      var size = {width: 900, height: Math.max(520, plot.clientHeight), scale: kind === "PNG" ? 2 : 1};
-      Plotly.downloadImage(alone(figure, title), Object.assign({format: kind.toLowerCase(), filename: plot.id}, size));
+      picture(figure, title, kind.toLowerCase(), 900, Math.max(520, plot.clientHeight)).then(function (address) {
+        var link = document.createElement("a");
+        link.href = address;
+        link.download = plot.id + "." + kind.toLowerCase();
+        link.click();
+      });
     });
     box.appendChild(button);
   });
@@ -67,18 +62,25 @@ function tools(plot, figure) {
 }
 
 function draw(place, figure) {
-  var plot = document.getElementById(place);
+  var plot = document.getElementById(place), tip = document.createElement("p"), drawn = null;
+  plot.data = figure.data;
+  plot.layout = figure.layout;
+  tip.className = "tip";
+  tip.hidden = true;
   tools(plot, figure);
-  Plotly.newPlot(plot, figure.data, figure.layout, {responsive: true, displaylogo: false, displayModeBar: false}).then(function () {
-    // On paper the figure is scaled as it is, because printing gives a script no time to draw it again.
-    function shape() {
-      var width = plot.clientWidth, height = plot.clientHeight;
-      plot.style.setProperty("--shape", width + " / " + height);
-      plot.querySelectorAll(".main-svg").forEach(function (svg) { svg.setAttribute("viewBox", "0 0 " + width + " " + height); });
-    }
-    shape();
-    plot.on("plotly_afterplot", function () { if (!matchMedia("print").matches) shape(); });
+  function again() {
+    if (!plot.clientWidth || matchMedia("print").matches) return;  // on paper it is scaled as it is
+    if (drawn) drawn.svg.remove();
+    drawn = chart(figure, plot.clientWidth, plot.clientHeight);
+    plot.prepend(drawn.svg);
+  }
+  plot.appendChild(tip);
+  again();
+  new ResizeObserver(again).observe(plot);
+  ["pointermove", "click"].forEach(function (happening) {
+    plot.addEventListener(happening, function (event) { if (drawn) point(plot, tip, drawn, event); });
   });
+  plot.addEventListener("pointerleave", function () { tip.hidden = true; });
 }
 
 document.querySelectorAll(".matrix").forEach(function (matrix) {

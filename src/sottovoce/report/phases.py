@@ -13,14 +13,12 @@ from sottovoce.report.units import finite, human_bytes
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["Part", "client_bytes", "phase_bars"]
-
 _ROUNDS: Final = "rounds"  # whose rounds have one phase, or do not tell their phases
 _WAYS: Final = ("up", "down")
 _ORDER: Final = ("set-up", "vote", "warm start", "enrol", _ROUNDS, "advertise", "share", "mask", "unmask")
 
 
-class Part(NamedTuple):
+class PhaseBytes(NamedTuple):
     """Bytes of one client in all rounds, on average over all clients: a phase, a direction, a number."""
 
     phase: str
@@ -28,7 +26,7 @@ class Part(NamedTuple):
     size: float
 
 
-def client_bytes(run: Run, record: Facts) -> list[Part]:
+def client_bytes(run: Run, record: Facts) -> list[PhaseBytes]:
     """Return what a client sends and receives from set-up to the last round; empty if the clients are not counted.
 
     A run that is not private tells what was measured in each phase; a private one what was to be expected.
@@ -37,19 +35,21 @@ def client_bytes(run: Run, record: Facts) -> list[Part]:
     if not clients:
         return []
     parts = [
-        Part("set-up", "down", finite(record.get("bytes_setup_per_client")) or 0.0),
-        *(Part("vote", way, (finite(record.get(f"bytes_vote_{way}_total")) or 0.0) / clients) for way in _WAYS),
+        PhaseBytes("set-up", "down", finite(record.get("bytes_setup_per_client")) or 0.0),
+        *(PhaseBytes("vote", way, (finite(record.get(f"bytes_vote_{way}_total")) or 0.0) / clients) for way in _WAYS),
     ]
     warm = record.get("warm_start")
     if isinstance(warm, Mapping):
-        parts += [Part("warm start", way, (finite(warm.get(f"bytes_{way}_total")) or 0.0) / clients) for way in _WAYS]
+        parts += [
+            PhaseBytes("warm start", way, (finite(warm.get(f"bytes_{way}_total")) or 0.0) / clients) for way in _WAYS
+        ]
     rounds = list(_measured(run, clients) if run.tells_cohorts else _expected(record, clients))
     totals = {way: (finite(record.get(f"bytes_{way}_total")) or 0.0) / clients for way in _WAYS}
     told = {way: sum(part.size for part in rounds if part.direction == way) for way in _WAYS}
     # What the phases do not explain (a round that was aborted, a version that tells no phases) is not lost.
-    rest = [Part(_ROUNDS, way, totals[way] - told[way]) for way in _WAYS if totals[way] - told[way] > 0.5]
+    rest = [PhaseBytes(_ROUNDS, way, totals[way] - told[way]) for way in _WAYS if totals[way] - told[way] > 0.5]
     if any(part.size < 0 for part in rounds) or any(told[way] > 1.01 * totals[way] + 1 for way in _WAYS):
-        rounds, rest = [], [Part(_ROUNDS, way, totals[way]) for way in _WAYS]
+        rounds, rest = [], [PhaseBytes(_ROUNDS, way, totals[way]) for way in _WAYS]
     return [part for part in (*parts, *rounds, *rest) if part.size > 0]
 
 
@@ -104,7 +104,7 @@ def _place(kind: tuple[str, str]) -> tuple[int, str, int]:
     return _ORDER.index(phase) if phase in _ORDER else len(_ORDER), phase, _WAYS.index(way)
 
 
-def _measured(run: Run, clients: float) -> Iterator[Part]:
+def _measured(run: Run, clients: float) -> Iterator[PhaseBytes]:
     """Add up the phases of the rounds; a round in one phase has none."""
     sums: dict[tuple[str, str], float] = {}
     for record in run.rounds:
@@ -114,19 +114,19 @@ def _measured(run: Run, clients: float) -> Iterator[Part]:
         for phase, way, size in _sizes(phases):
             sums[phase, way] = sums.get((phase, way), 0.0) + size
     for (phase, way), size in sums.items():
-        yield Part(phase, way, size / clients)
+        yield PhaseBytes(phase, way, size / clients)
 
 
-def _expected(record: Facts, clients: float) -> Iterator[Part]:
+def _expected(record: Facts, clients: float) -> Iterator[PhaseBytes]:
     """Multiply what a client of the expected cohort has in a round."""
     asked = (finite(record.get("rounds")) or 0.0) * (finite(record.get("expected_cohort")) or 0.0) / clients
     phases = record.get("bytes_per_client_phase")
     alone = isinstance(phases, Mapping) and len(phases) == 1
     for phase, way, size in _sizes(phases):
-        yield Part(_ROUNDS if alone else phase, way, size * asked)
+        yield PhaseBytes(_ROUNDS if alone else phase, way, size * asked)
     once = {"enrol": record.get("bytes_enrolment_per_client")}
     for phase, way, size in _sizes(once):
-        yield Part(phase, way, size * (finite(record.get("expected_cohort")) or 0.0) / clients)
+        yield PhaseBytes(phase, way, size * (finite(record.get("expected_cohort")) or 0.0) / clients)
 
 
 def _sizes(phases: Any) -> Iterator[tuple[str, str, float]]:

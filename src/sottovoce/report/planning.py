@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from sottovoce.core.packages import require
 from sottovoce.report.save import save
 from sottovoce.report.units import ABSENT, count, decimal, epsilon, human_bytes, human_seconds, percent
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = [
-    "Grid",
-    "Section",
-    "bound",
-    "plan_sections",
-    "plan_tables",
-    "section_tables",
-    "short",
-    "write_plan",
-]
-
 Record = Mapping[str, Any]
 
+_STATISTICS: Final = "statistics"  # the scheme of a run that trains nothing
 _HONEST: Final = (
     "Joules are estimates for one device class, good to a factor of 2 to 3 (radio) and 5 (training): use them to "
     "compare schemes, not to size a battery. They count the device only, not the network and not the server; a device "
@@ -67,6 +59,7 @@ def plan_tables(plan: Record) -> list[RenderableType]:
 
 def write_plan(sections: Sequence[Section], title: str, path: Path) -> None:
     """Write a plan as one page that needs no network."""
+    require("a page", "jinja2")
     import jinja2
 
     environment = jinja2.Environment(
@@ -89,12 +82,17 @@ def _run(plan: Record) -> Section:
     share = plan["expected_cohort"] / plan["clients"]
     facts = [
         ("scheme", str(plan["scheme"])),
-        ("model", f"{plan['model']}, {count(plan['dim'])} weights that train"),
+        *([] if _asks(plan) else [("model", f"{plan['model']}, {count(plan['dim'])} weights that train")]),
         ("message", f"{count(plan['message_length'])} values of {count(plan['bits_per_coordinate'])} bits"),
         ("clients", f"{count(plan['clients'])}, about {count(plan['expected_cohort'])} ({percent(share)}) in a round"),
         ("rounds", f"{count(plan['rounds'])}; a client takes part in {short(plan['participations_per_client'])}"),
     ]
     return Section("The run", tuple(facts))
+
+
+def _asks(plan: Record) -> bool:
+    """Tell whether the run asks for statistics and trains nothing."""
+    return bool(plan["scheme"] == _STATISTICS)
 
 
 def _privacy(plan: Record) -> Section:
@@ -112,7 +110,10 @@ def _privacy(plan: Record) -> Section:
             ("against both together", bound(privacy["epsilon_both_aggregators"])),
             ("an aggregator that leaves the protocol", "a yes or no more about ballots; a wrong guess ends the run"),
         ]
+    if privacy.get("units") is not None:
+        return Section("Privacy", tuple(_privacy_of_sites(plan)))
     facts = [
+        *([("this cannot work", str(privacy["too_few"]))] if privacy.get("too_few") else []),
         ("against outsiders", f"{bound(plan['epsilon'])} at delta {plan['delta']:g}"),
         *_unanswered(privacy),
         *known,
@@ -123,6 +124,27 @@ def _privacy(plan: Record) -> Section:
         ("signal to noise, predicted", f"{short(signal['low'])} to {short(signal['high'])} over the run"),
     ]
     return Section("Privacy", tuple(facts))
+
+
+def _privacy_of_sites(plan: Record) -> Iterator[tuple[str, str]]:
+    """Yield what is promised to each record or person of the sites."""
+    privacy, signal = plan["privacy"], plan["signal_to_noise"]
+    yield "who is protected", f"each {privacy['unit']}, {count(privacy['units'])} in all"
+    yield "against outsiders", f"{bound(plan['epsilon'])} at delta {plan['delta']:g}"
+    yield "against the server", bound(plan["epsilon_server"])
+    yield "against another site", bound(privacy["epsilon_site"])
+    yield "taken into a round", f"{percent(privacy['unit_rate'])} of the {privacy['unit']}s"
+    noise = f"{decimal(plan['noise_multiplier'])} clip norms, decided by {privacy['noise_decided_by']}"
+    yield "noise", f"{noise}; added by {privacy['noise_by']}"
+    if _asks(plan):
+        return
+    yield "signal to noise, predicted", f"{short(signal['low'])} to {short(signal['high'])} over the run"
+    if (measured := plan.get("measurements")) is not None:
+        aside = f"{count(measured['units'])} {privacy['unit']}s that are set aside, {count(measured['most'])} times"
+        yield "measured on", f"{aside}, at {bound(measured['epsilon_server'])} against the server (their own account)"
+    needed = signal["units_needed"]
+    told = f"about {count(needed['1'])} {privacy['unit']}s, and for ten times the noise {count(needed['10'])}"
+    yield "this epsilon needs, for a signal as large as the noise", told
 
 
 def _unanswered(privacy: Record) -> Iterator[tuple[str, str]]:
@@ -168,12 +190,13 @@ def _energy(plan: Record) -> Section:
         ("training, a client and round", f"{short(plan['gflop_per_client_round'])} GFLOP"),
         ("memory on the device", f"{short(plan['memory_mb'])} MB for weights and gradient"),
     ]
+    facts = [] if _asks(plan) else facts
     if plan["seconds_simulated"] is not None:
         facts.append(("the file's devices, whole run", human_seconds(plan["seconds_simulated"])))
         facts.append(("the file's devices, a client's joules", _interval(plan["joules_per_client_run"])))
     if plan["seconds_per_round"] is not None:
         facts.append(("a round on this machine", human_seconds(plan["seconds_per_round"])))
-    head = ("device (year)", "fits", "J a round", "of it radio", "J a run (low to high)", "a round", "the run")
+    head = ("device (year)", "model fits", "J a round", "of it radio", "J a run (low to high)", "a round", "the run")
     grid = Grid("One client, by device", head, tuple(_device(device) for device in plan["devices"]))
     return Section("Time and energy", tuple(facts), (grid,), (*_hints(plan["devices"]), _HONEST))
 
@@ -335,3 +358,125 @@ def _drawn(section: Section) -> Iterator[RenderableType]:
     for remark in section.remarks:
         yield Padding(Text(f"- {remark}"), (0, 0, 0, 0))
     yield Text("")
+
+
+def solved_section(solved: Record) -> Section:
+    """Return what a search found: the plans, and what each limit ruled out."""
+    head = (
+        *("scheme", "weights moved", "asked", "rounds", "z", "most times", "signal / noise (predicted)", "reach"),
+        *("ε", "ε server", "up a round", "a run", "a month", "down a round", "all bytes", "J a run, at most", "run"),
+        *(("tried: " + str(solved["tried"]["metric"]).replace("_", " "),) if solved.get("tried") else ()),
+    )
+    return Section(
+        "Plans that keep all limits",
+        (
+            ("limits", ", ".join(f"{name} ≤ {count(limit)}" for name, limit in solved["constraints"].items())),
+            ("looked at", f"{count(solved['candidates'])} plans, of which {count(solved['feasible'])} keep all limits"),
+            ("worth a look", f"{count(solved['pareto'])} that no other of their scheme beats; shown are the best"),
+            (
+                "joules and hours",
+                f"of one client on {', '.join(solved['devices'])}; joules at the high end of their range",
+            ),
+            ("bytes", f"{solved['bytes_of']}; a month: 30 days of the run"),
+            ("to take the first", _words(solved["solutions"][0]["changes"])),
+        ),
+        (Grid("", head, tuple(_solution(found) for found in solved["solutions"])),),
+        (
+            *(found["sentence"] for found in solved["killed_by"]),
+            *(f"left out: {name}: {reason}" for name, reason in solved["schemes_left_out"].items()),
+            "signal / noise is predicted from the plan alone (low to high). reach is how far the sum points where the "
+            "whole model should go: noise and weights that never move turn it away. It ranks plans and promises no "
+            "accuracy",
+            *_tried_notes(solved.get("tried")),
+        ),
+    )
+
+
+def scale_section(told: Record) -> Section:
+    """Return a plan on paper for many clients."""
+    signal = told["signal_to_noise"]
+    facts = [
+        ("clients", f"{count(told['clients'])}, {count(told['cohort'])} of them in a round"),
+        ("a client is asked", f"{short(told['asked_a_client_and_day'])} times a day"),
+        ("rounds", f"{count(told['rounds'])}, {count(told['rounds_a_day'])} a day (assumed)"),
+        ("sessions", f"{count(told['sessions_a_round'])} of {count(told['clients_a_session'])} clients, sums added"),
+        (
+            "graph",
+            f"{count(told['neighbours'])} neighbours a client, {count(told['shares_to_open'])} shares open a secret; "
+            f"{count(told['neighbours_in_one_graph'])} if all masked in one session",
+        ),
+        (
+            "a client and round",
+            f"{human_bytes(told['bytes_up_per_client_round'])} up, "
+            f"{human_bytes(told['bytes_down_per_client_round'])} down (of it "
+            f"{human_bytes(told['bytes_announcement_per_client_round'])} to name the session's clients)",
+        ),
+        ("... with ballots", f"{human_bytes(told['bytes_up_per_client_round_ballots'])} up"),
+        ("the server, a day", f"{human_bytes(told['bytes_in_a_day'])} in, {human_bytes(told['bytes_out_a_day'])} out"),
+        (
+            "the server's CPU",
+            f"{human_seconds(told['server_cpu_seconds_a_round'])} of one core a round: "
+            f"{short(told['server_cores'])} cores",
+        ),
+    ]
+    if signal is not None:
+        facts += [
+            ("privacy", f"epsilon {epsilon(told['epsilon'])} against outsiders at delta {told['delta']:g}"),
+            ("against the server", bound(told["epsilon_server"])),
+            ("noise", f"{decimal(told['noise_multiplier'])} clip norms"),
+            ("signal to noise, predicted", f"{short(signal['low'])} to {short(signal['high'])}"),
+        ]
+    remark = (
+        "CPU is put together from what a round of 100 clients took on two EPYC cores (benchmarks/secagg.py), nobody "
+        "dropping out; nothing of this size was run"
+    )
+    return Section("On paper", tuple(facts), (), (remark,))
+
+
+def _words(changes: Mapping[str, str]) -> str:
+    """Return the options that make a solution of the file; --json has them for every one."""
+    return shlex.join(word for key, value in changes.items() for word in ("--set", f"{key}={value}"))
+
+
+def _solution(found: Record) -> tuple[str, ...]:
+    signal = found["signal_to_noise"]
+    return (
+        found["scheme"],
+        percent(found["weights_moved"]),
+        "everyone" if found["sample_rate"] == "1" else found["sample_rate"],
+        count(found["rounds"]),
+        decimal(found["noise_multiplier"], 3),
+        count(found["max_participations"]),
+        ABSENT if signal is None else f"{short(signal['default'])} ({short(signal['low'])}-{short(signal['high'])})",
+        ABSENT if found["reach"] is None else short(found["reach"]),
+        epsilon(found["epsilon"]),
+        epsilon(found["epsilon_server"]),
+        human_bytes(found["up"]),
+        human_bytes(found["up_run"]),
+        human_bytes(found["up_month"]),
+        human_bytes(found["down"]),
+        human_bytes(found["bytes"]),
+        short(found["joules"]),
+        human_seconds(3600 * found["hours"]),
+        *((_tried(found["tried"]),) if "tried" in found else ()),
+    )
+
+
+def _tried(trial: Record | None) -> str:
+    """Return what a plan reached on other records, and how much of it was played."""
+    if trial is None or trial["score"] is None:
+        return "not played"
+    whole = trial["rounds"] == trial["of"]
+    return decimal(trial["score"]) + ("" if whole else f" after {count(trial['rounds'])} rounds")
+
+
+def _tried_notes(tried: Record | None) -> list[str]:
+    if not tried:
+        return []
+    base = tried["baseline"]
+    return [
+        f"tried on {tried['on']}: {count(tried['clients'])} clients as in the file, {count(tried['records'])} test "
+        f"records, {short(tried['seconds'])} s; always answering the same gives {decimal(base)}. It compares plans; "
+        "the clients' records may give other numbers",
+        *(f"{name}: {reason}" for name, reason in tried["problems"].items()),
+    ]

@@ -12,15 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError
+from sottovoce.core.packages import require
 from sottovoce.report.figures import PALETTE
 from sottovoce.report.save import save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from sottovoce.report.matrix import View
-
-__all__ = ["write_epsilon_png", "write_images_png", "write_robustness_png"]
+    from sottovoce.report.matrix import MatrixView
 
 
 def write_epsilon_png(values: Sequence[float], title: str, path: Path) -> None:
@@ -65,7 +64,7 @@ def _write(figure: Any, path: Path, dpi: int = 150) -> None:
     save(picture.getvalue(), path, "--png")
 
 
-def write_robustness_png(drawn: Sequence[View], said: Sequence[str], path: Path) -> None:
+def write_robustness_png(drawn: Sequence[MatrixView], said: Sequence[str], path: Path) -> None:
     """Write the robustness matrix as heat maps, one below the other, and what is to be said of it below them.
 
     A file called `.svg` holds SVG, any other PNG.
@@ -89,7 +88,7 @@ def write_robustness_png(drawn: Sequence[View], said: Sequence[str], path: Path)
     save(picture.getvalue(), path, "--png")
 
 
-def _draw_view(view: View, axes: Axes, across: int) -> None:
+def _draw_view(view: MatrixView, axes: Axes, across: int) -> None:
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.patches import Rectangle
 
@@ -111,3 +110,9 @@ def _draw_view(view: View, axes: Axes, across: int) -> None:
     axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
     axes.spines[:].set_visible(False)
     axes.set_title(f"{view.title}, best round", fontsize=9, loc="left")
+
+
+def can_draw(png: Path | None) -> None:
+    """Raise if a picture is wanted and matplotlib, which draws it, is not installed; called before any work is done."""
+    if png is not None:
+        require("--png", "matplotlib")

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from rich.table import Table
 
-__all__ = ["footnotes", "listing_table", "ordering_words", "published_table", "series_table", "write_series_png"]
-
 Document = Mapping[str, Any]
 _HEADS: Final = {
     "round": "best round\ntheirs  ours",

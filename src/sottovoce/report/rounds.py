@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from sottovoce.models import METRICS
 from sottovoce.report.figures import PALETTE, SYMBOLS, by_bytes, by_round, frame, heading, legend, styles
 from sottovoce.report.runs import Run, label, lead
 from sottovoce.report.units import epsilon, finite
@@ -14,11 +15,8 @@ from sottovoce.report.units import epsilon, finite
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["MANY", "Drawn", "Panel", "budgets", "epsilon_spent", "panels", "round_figures"]
-
 MANY: Final = 10  # runs; with more, a figure that shows them all is a tangle
 _PANEL: Final = len(PALETTE)  # runs in one panel, each in a colour of its own
-_METRICS: Final = ("accuracy", "balanced_accuracy", "auroc", "loss")
 
 
 class Panel(NamedTuple):
@@ -31,7 +29,7 @@ class Panel(NamedTuple):
     height: int | None = None  # in lines of text, where it depends on the number of runs
 
 
-class Drawn(NamedTuple):
+class RunsFigure(NamedTuple):
     """A figure of all runs, or its panels where the runs are many."""
 
     name: str
@@ -39,16 +37,18 @@ class Drawn(NamedTuple):
     panels: list[Panel]
 
 
-def round_figures(runs: Sequence[Run]) -> list[Drawn]:
+def round_figures(runs: Sequence[Run]) -> list[RunsFigure]:
     """Return what changes from round to round, the metric that chose the best rounds first."""
     first = lead(runs)
     drawn = [
         ("by-bytes", f"{heading(first)} for the bytes sent", by_bytes(runs)),
         ("by-round", f"{heading(first)} by round", by_round(runs)),
     ]
+    known = [name for name, _ in sorted(METRICS.items(), key=lambda item: not item[1].higher)]
+    own = [name for run in runs for name in (run.summary or {}).get("own_metrics", ())]
     drawn += [
         (f"by-round-{metric}", f"{heading(metric)} by round", by_round(runs, metric))
-        for metric in _METRICS
+        for metric in dict.fromkeys((*known, *own))
         if metric != first and any(run.evaluated(metric) for run in runs)
     ]
     spent = epsilon_spent(runs)
@@ -56,7 +56,7 @@ def round_figures(runs: Sequence[Run]) -> list[Drawn]:
         drawn.append(
             ("epsilon-by-round", "Epsilon against outsiders, spent by round: an odometer reading, no guarantee", spent)
         )
-    return [Drawn(name, caption, panels(name, caption, figure, runs)) for name, caption, figure in drawn]
+    return [RunsFigure(name, caption, panels(name, caption, figure, runs)) for name, caption, figure in drawn]
 
 
 def budgets(runs: Sequence[Run]) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,19 +11,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from sottovoce.core.errors import InputError, RunError
-from sottovoce.experiment.folder import read_rounds, read_summary
-from sottovoce.experiment.population import source_name
+from sottovoce.models import METRICS, leading_metric
 from sottovoce.privacy.ledger import verify
 from sottovoce.report.attacks import attack_facts, facts_of_rounds
 from sottovoce.report.audits import audit_facts, read_audit
 from sottovoce.report.newer import newer
-
-__all__ = ["DAMAGED", "Facts", "Run", "facts", "label", "lead", "read_run", "read_runs"]
+from sottovoce.runs.folder import read_rounds, read_summary
+from sottovoce.runs.population import source_name
 
 Facts = dict[str, Any]
 Tables = dict[str, dict[str, Any]]
 
-_METRICS: Final = ("accuracy", "balanced_accuracy", "auroc")
 _COUNTS: Final = ("round", "bytes_up", "bytes_down")  # of every run; only one that is not private tells its cohorts
 DAMAGED: Final = "damaged"  # the status of a folder that cannot be read
 
@@ -74,10 +73,11 @@ class Run:
     def lead(self) -> str:
         """Return the metric that chooses the best round: balanced accuracy if there are two classes."""
         told = (self.summary or {}).get("selected_by")
-        if told in _METRICS:
+        if told in METRICS:
             return str(told)
-        binary = "balanced_accuracy_best" in (self.summary or {}) or self.evaluated("balanced_accuracy")
-        return "balanced_accuracy" if binary else "accuracy"
+        metric = leading_metric(binary=True)
+        binary = f"{metric}_best" in (self.summary or {}) or self.evaluated(metric)
+        return leading_metric(bool(binary))
 
     @property
     def tells_cohorts(self) -> bool:
@@ -156,7 +156,7 @@ def label(runs: Iterable[Run]) -> list[str]:
 
 def lead(runs: Iterable[Run]) -> str:
     """Return the metric that chose the best round of every run, or accuracy, which all have, if they differ."""
-    leads = {run.lead for run in runs if run.evaluated()}
+    leads = {run.lead for run in runs if run.evaluated(run.lead)}
     return leads.pop() if len(leads) == 1 else "accuracy"
 
 
@@ -171,16 +171,25 @@ def facts(runs: Iterable[Run]) -> list[Facts]:
         | {"name": run.name, "scheme": run.scheme, "private": run.private, "selected_by": run.lead}
         | {"bytes_expected": run.private and not run.tells_cohorts, "cohorts_told": run.private and run.tells_cohorts}
         | {"ledger": _ledger(run) if run.private else None}
-        | {"population_name": _population(run)}
+        | {"population_name": _population(run), "setting": _setting(run), "seed": run.table("experiment").get("seed")}
         for name, run in zip(label(listed), listed, strict=True)
     ]
+
+
+def _setting(run: Run) -> str:
+    """Return the experiment without its seed and name: runs that agree in it differ in their seeds alone."""
+    general = {key: value for key, value in run.table("experiment").items() if key not in ("seed", "name")}
+    tables = {name: table for name, table in run.tables.items() if name not in ("engine", "sweep", "experiment")}
+    return hashlib.sha256(repr(sorted({**tables, "experiment": general}.items())).encode()).hexdigest()[:16]
 
 
 def _population(run: Run) -> str:
     """Return whose records a run is on, by name."""
     told, data = run.table("privacy").get("population"), run.table("data")
     folder = data.get("folder")
-    return str(told or source_name(str(data.get("source", "digits")), None if folder is None else str(folder)))
+    source = data.get("source", "digits")
+    named = source if isinstance(source, list) else str(source)
+    return str(told or source_name(named, None if folder is None else str(folder)))
 
 
 def _ledger(run: Run) -> Facts:
@@ -232,8 +241,8 @@ def _told(run: Run) -> Facts:
     evaluated = run.evaluated(run.lead)
     best = max(evaluated, key=lambda record: float(record[run.lead]), default={})
     told["best_round"] = best.get("round")
-    for metric in _METRICS:
-        if metric == "accuracy" or run.evaluated(metric):
+    for metric, each in METRICS.items():
+        if each.summarised and (metric == "accuracy" or run.evaluated(metric)):
             told[f"{metric}_best"] = best.get(metric)
             told[f"{metric}_final"] = evaluated[-1].get(metric) if evaluated else None
     return told | facts_of_rounds(run.rounds, best, evaluated[-1] if evaluated else {})

@@ -7,8 +7,6 @@ from pathlib import Path
 from sottovoce.core.errors import InputError
 from sottovoce.core.files import replace_file
 
-__all__ = ["save"]
-
 
 def save(content: bytes, path: Path, option: str) -> None:
     """Replace a file, making its folders; `option` is what the user wrote before the path."""

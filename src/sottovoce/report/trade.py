@@ -10,22 +10,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sottovoce.report.attacks import diverged
 from sottovoce.report.devices import joules_of_run
-from sottovoce.report.figures import PALETTE, SYMBOLS, decades, frame, heading, names_of, words
+from sottovoce.report.figures import PALETTE, SYMBOLS, decades, draw_chance, frame, heading, names_of, words
 from sottovoce.report.phases import client_bytes
+from sottovoce.report.quality import chance
 from sottovoce.report.runs import Facts, Run, lead
 from sottovoce.report.units import ABSENT, decimal, epsilon, finite, human_bytes
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["COSTS", "Point", "front", "points", "trade", "trade_legend", "trades"]
-
 _GREY: Final = "#808080"
 _LARGEST, _SMALLEST = 22, 9  # of the marks, in pixels: the most private run, and one that is not private
 
 
 @dataclass(frozen=True)
-class Cost:
+class CostAxis:
     """A cost that the quality of the final model is drawn against."""
 
     caption: str
@@ -57,12 +56,14 @@ def _epsilon(key: str) -> Callable[[Run, Facts], float | None]:
 
 
 COSTS: Final = {
-    "trade-bytes": Cost("{metric} for bytes", "bytes of one client, whole run, up and down", _bytes),
-    "trade-epsilon": Cost("{metric} for privacy, against outsiders", "epsilon against outsiders", _epsilon("epsilon")),
-    "trade-server": Cost(
+    "trade-bytes": CostAxis("{metric} for bytes", "bytes of one client, whole run, up and down", _bytes),
+    "trade-epsilon": CostAxis(
+        "{metric} for privacy, against outsiders", "epsilon against outsiders", _epsilon("epsilon")
+    ),
+    "trade-server": CostAxis(
         "{metric} for privacy, against the server", "epsilon against the server", _epsilon("epsilon_server")
     ),
-    "trade-joules": Cost("{metric} for energy", "joules of one client, whole run", lambda _, r: joules_of_run(r)),
+    "trade-joules": CostAxis("{metric} for energy", "joules of one client, whole run", lambda _, r: joules_of_run(r)),
 }
 
 
@@ -79,7 +80,7 @@ def trades(runs: Sequence[Run], records: Sequence[Facts]) -> list[tuple[str, str
     return drawn
 
 
-def points(runs: Sequence[Run], records: Sequence[Facts], cost: Cost, metric: str) -> list[Point]:
+def points(runs: Sequence[Run], records: Sequence[Facts], cost: CostAxis, metric: str) -> list[Point]:
     """Return the runs that have both numbers; a run that diverged has no quality to speak of."""
     found = []
     for run, record in zip(runs, records, strict=True):
@@ -98,7 +99,7 @@ def front(found: Sequence[Point]) -> list[Point]:
     return best
 
 
-def trade(found: Sequence[Point], cost: Cost, metric: str, schemes: Sequence[str]) -> Figure:
+def trade(found: Sequence[Point], cost: CostAxis, metric: str, schemes: Sequence[str]) -> Figure:
     """Return one mark a run: colour and shape tell the scheme, hollow is private, and its size tells epsilon.
 
     Grey lines join the runs that no other run beats, private ones and others apart: privacy is a cost of its own.
@@ -142,6 +143,7 @@ def trade(found: Sequence[Point], cost: Cost, metric: str, schemes: Sequence[str
             )
         )
     frame(figure, cost.axis, f"{words(metric)}, final model")
+    draw_chance(figure, chance([point.run for point in found], metric))
     low, high = min(point.cost for point in found), max(point.cost for point in found)
     if high > 10 * low:
         ticks = decades(low, high)

@@ -3,20 +3,8 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any, Final
-
-__all__ = [
-    "ABSENT",
-    "count",
-    "decimal",
-    "epsilon",
-    "exact_bytes",
-    "finite",
-    "human_bytes",
-    "human_seconds",
-    "human_value",
-    "percent",
-]
 
 ABSENT: Final = "—"
 _BYTES: Final = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -124,6 +112,14 @@ def epsilon(value: Any) -> str:
     return f"{math.ceil(number / step - 1e-9) * step:.4g}"
 
 
+@cache
+def _decimal() -> tuple[str, ...]:
+    """Return the names of values that are read as decimals; the table of metrics is imported when it is needed."""
+    from sottovoce.models.metrics import METRICS
+
+    return ("noise_multiplier", *(name for name, metric in METRICS.items() if metric.higher))
+
+
 def human_value(name: str, value: Any) -> str:
     """Return any value of a summary or a plan in the unit that its name tells."""
     if value is None:
@@ -143,6 +139,6 @@ def human_value(name: str, value: Any) -> str:
         return long if short.endswith(" B") else f"{short}  ({long})"
     if name == "seconds" or name.startswith("seconds_"):
         return human_seconds(value)
-    if isinstance(value, float) and ("accuracy" in name or "auroc" in name or "noise_multiplier" in name):
+    if isinstance(value, float) and any(each in name for each in _decimal()):
         return decimal(value)
     return count(value)

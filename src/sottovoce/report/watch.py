@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from sottovoce.core.errors import InputError
+from sottovoce.core.packages import require
 from sottovoce.report.html import page
 from sottovoce.report.runs import read_runs
-
-__all__ = ["Watch", "state_of"]
 
 _FILES: Final = ("config.toml", "rounds.jsonl", "summary.json", "audit.json", "model-best.npz")
 
@@ -43,6 +42,7 @@ class Watch(ThreadingHTTPServer):
     daemon_threads = True  # a browser that keeps a connection open does not keep the command from ending
 
     def __init__(self, paths: Sequence[Path]) -> None:
+        require("--watch", "plotly", "jinja2")
         self.paths = list(paths)
         self._made: tuple[str, bytes] | None = None
         self._making = threading.Lock()

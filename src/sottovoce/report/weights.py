@@ -21,8 +21,6 @@ from sottovoce.report.runs import Run, label
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["Weights", "read_weights", "weight_figure"]
-
 Vector = NDArray[np.float32]
 _BINS: Final = 51
 _ENOUGH: Final = 200_000  # weights whose distribution looks like that of all

@@ -22,8 +22,6 @@ from sottovoce.core.errors import InputError
 from sottovoce.core.vectors import Layout, Vector
 from sottovoce.schemes.weights import pack_weights, unpack_weights
 
-__all__ = ["Message", "Scheme", "State", "Task"]
-
 State = dict[str, NDArray[Any]]  # always has "params", the full model
 Message = NDArray[Any]  # float32 of `length`, or packed signs (uint8)
 Mask = NDArray[np.bool_]

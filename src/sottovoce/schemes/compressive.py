@@ -19,8 +19,6 @@ from sottovoce.schemes.base import Message, Scheme, State
 from sottovoce.schemes.coordinates import shuffled
 from sottovoce.schemes.keys import DEFAULT_RATIO, RATIO, described, kept_of, positive, ratio_of_one
 
-__all__ = ["Compressive"]
-
 _PAPER_CHUNKS: Final = 200
 _SMALL_CHUNK: Final = 4096  # the default makes no chunk smaller than this: 5 % of it are 205 measurements
 

@@ -6,6 +6,7 @@ Sets and shuffles come from the raw words of the bit generator, whose stream num
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -14,10 +15,8 @@ from numpy.typing import NDArray
 from sottovoce.core import wire
 from sottovoce.core.errors import InputError, WireError
 from sottovoce.core.streams import Purpose, Streams
-from sottovoce.core.validate import all_finite
+from sottovoce.core.validate import all_finite, in_range
 from sottovoce.core.vectors import Vector
-
-__all__ = ["Coordinates", "drawn", "largest", "pack_set", "round_seed", "shuffled", "unpack_set"]
 
 Coordinates = NDArray[np.int64]  # ascending, distinct
 
@@ -96,3 +95,22 @@ def _index_bits(dim: int) -> int:
 
 def _as_bitmap(dim: int, kept: int) -> bool:
     return dim <= kept * _index_bits(dim)
+
+
+def importance(gradient: Callable[[Vector, int], Vector], start: Vector, steps: int, lr: float) -> Vector:
+    """Return the sum of |gradient| of each coordinate over `steps` SGD iterations from w_0.
+
+    `gradient(params, step)` is taken on some records; step says which batch. T_init = `steps`, w_0 = `start`.
+    Thesis, section 4.2.1.
+
+    Guarantee: only those records are touched. If they are public, the set that follows costs no privacy; if they are
+    a client's, it must go through a private vote.
+    """
+    in_range("steps", steps, low=1)
+    params = start.copy()
+    total = np.zeros_like(start)
+    for step in range(steps):
+        slope = gradient(params, step)
+        total += np.abs(slope)
+        params -= np.float32(lr) * slope
+    return total

@@ -12,8 +12,6 @@ from sottovoce.schemes import dct
 from sottovoce.schemes.base import Message, Scheme, State
 from sottovoce.schemes.keys import DEFAULT_RATIO, RATIO, kept_of, ratio_of_one
 
-__all__ = ["Frequency"]
-
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)

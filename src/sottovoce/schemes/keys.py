@@ -8,8 +8,6 @@ from typing import Final
 from sottovoce.core.errors import InputError
 from sottovoce.core.validate import in_range
 
-__all__ = ["DEFAULT_RATIO", "RATIO", "VOTE_STEP", "described", "kept_of", "positive", "ratio_of_one"]
-
 DEFAULT_RATIO = 0.05
 
 

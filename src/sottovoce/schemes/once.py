@@ -17,8 +17,6 @@ from sottovoce.core.vectors import Layout, Vector
 from sottovoce.schemes.base import Message, Scheme, State, Task
 from sottovoce.schemes.keys import described, positive
 
-__all__ = ["Moments", "Once"]
-
 MOST_FEATURES: Final = 4096  # a message has half the square of it, and the server solves for as many unknowns
 MEANS: Final = 0.1  # what the means weigh in a message, beside the second moments
 Matrix = NDArray[np.float64]

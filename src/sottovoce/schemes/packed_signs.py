@@ -16,8 +16,6 @@ from sottovoce.core import native
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.core.vectors import Vector
 
-__all__ = ["Signs", "Tally", "expand", "pack_signs", "packed_size", "step"]
-
 Signs = NDArray[np.uint8]
 
 _LANES: Final = 32  # coordinates of a word of signs

@@ -40,8 +40,6 @@ from sottovoce.core import native
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.core.validate import all_finite, in_range
 
-__all__ = ["reconstruct"]
-
 Array = NDArray[Any]  # float32, or float64 where float32 is too coarse
 
 STEPS = 20  # of ADMM before a check

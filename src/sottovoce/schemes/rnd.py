@@ -7,8 +7,6 @@ from typing import ClassVar, Literal, final
 
 from sottovoce.schemes.subset import Selection, Subset
 
-__all__ = ["Rnd"]
-
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -12,8 +12,6 @@ from sottovoce.schemes import packed_signs
 from sottovoce.schemes.base import Message, Scheme, State
 from sottovoce.schemes.keys import VOTE_STEP, positive
 
-__all__ = ["Sign"]
-
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -13,8 +13,6 @@ from typing import Final, final
 from sottovoce.core.errors import InputError
 from sottovoce.core.validate import in_range
 
-__all__ = ["Convergence", "Slack", "convergence", "slack"]
-
 _LN10: Final = math.log(10)
 
 

@@ -15,8 +15,6 @@ from sottovoce.schemes import packed_signs
 from sottovoce.schemes.base import Message, Scheme, State, Task
 from sottovoce.schemes.keys import VOTE_STEP, positive
 
-__all__ = ["SignSGD"]
-
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)

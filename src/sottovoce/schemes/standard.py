@@ -10,8 +10,6 @@ from numpy.random import Generator
 from sottovoce.core.vectors import Vector
 from sottovoce.schemes.base import Message, Scheme, State
 
-__all__ = ["Standard"]
-
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)

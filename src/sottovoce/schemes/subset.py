@@ -27,8 +27,6 @@ from sottovoce.schemes.base import Mask, Message, Scheme, State, Task
 from sottovoce.schemes.keys import DEFAULT_RATIO, RATIO, kept_of, ratio_of_one
 from sottovoce.schemes.weights import pack_weights, unpack_weights, weights_size
 
-__all__ = ["Selection", "Subset"]
-
 Selection = Literal["top", "random-fixed", "random-per-round"]
 
 

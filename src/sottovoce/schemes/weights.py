@@ -15,8 +15,6 @@ from sottovoce.core import wire
 from sottovoce.core.errors import RunError
 from sottovoce.core.vectors import Vector
 
-__all__ = ["pack_weights", "unpack_weights", "weights_size"]
-
 LARGEST: Final = float(np.finfo(np.float16).max)
 
 

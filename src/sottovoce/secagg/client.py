@@ -21,15 +21,13 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from sottovoce.core import wire
 from sottovoce.core.errors import InputError, SecAggError, WireError
 from sottovoce.core.wire import Buffer, Words
-from sottovoce.secagg import agreement, dealing, keylist, masks, messages, primitives, shamir
+from sottovoce.secagg import dealing, masks, messages, primitives, rules, shamir
 from sottovoce.secagg.dealing import Dealing
 from sottovoce.secagg.mark import RoundMark
 from sottovoce.secagg.messages import PHASES
 from sottovoce.secagg.primitives import KEY, NONCE, Entropy
 from sottovoce.secagg.rules import check_quorum, check_words, pair_mask, pair_sign, self_mask
 from sottovoce.secagg.session import Session
-
-__all__ = ["RoundClient"]
 
 
 @dataclass
@@ -102,11 +100,11 @@ class RoundClient:
 
     def share(self, payload: Buffer) -> bytes:
         """Verify the peers' keys and return shares of both secrets, sealed for each peer."""
-        body = self._open("share", payload, len(self._around) * keylist.ENTRY)
+        body = self._open("share", payload, len(self._around) * rules.ENTRY)
         sharing = X25519PrivateKey.from_private_bytes(self._secrets.sharing)
         masking = X25519PrivateKey.from_private_bytes(self._secrets.masking)
         own_keys = (sharing.public_key().public_bytes_raw(), masking.public_key().public_bytes_raw())
-        peers = keylist.read_keys(self.session, body, self._around, own_keys)
+        peers = rules.read_keys(self.session, body, self._around, own_keys)
         shared = {peer: primitives.agree(sharing, keys.sharing) for peer, keys in peers.items()}
         pairs = {
             peer: pair_mask(self.session, primitives.agree(masking, keys.masking), self._me, peer)
@@ -152,7 +150,7 @@ class RoundClient:
         known = survivors & (self._around | {self._me})
         if self._me not in survivors or not known <= self._masked_with | {self._me}:
             raise SecAggError("the survivors leave this client out, or name a client that never shared its secrets")
-        reply = self._reply("consistency", agreement.survivors_hash(self.session, survivors))
+        reply = self._reply("consistency", rules.survivors_hash(self.session, survivors))
         self._survivors, self._phase = survivors, "unmask"
         return reply
 
@@ -161,10 +159,10 @@ class RoundClient:
 
         A last byte says whether it doubts that it was dealt what was pledged.
         """
-        body = self._open("unmask", payload, agreement.unmask_size(self.session))
+        body = self._open("unmask", payload, rules.unmask_size(self.session))
         held, survivors = self._secrets.shares, self._survivors
         owners = self._masked_with | {self._me}
-        agreement.check_unmask(self.session, body, me=self._me, survivors=survivors, owners=owners)
+        rules.check_unmask(self.session, body, me=self._me, survivors=survivors, owners=owners)
         none = (shamir.NO_SHARE, shamir.NO_SHARE)
         told = [held.get(owner, none)[owner not in survivors] for owner in sorted(owners)]
         reply = self._reply("unmask", b"".join(told) + bytes([self._doubts]))

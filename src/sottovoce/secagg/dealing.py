@@ -23,8 +23,6 @@ from sottovoce.secagg.primitives import KEY, NONCE, TAG
 from sottovoce.secagg.session import Session
 from sottovoce.secagg.shamir import SHARE
 
-__all__ = ["PLEDGE", "RECEIPT", "Dealing", "as_pledged", "dealing_size", "pledge", "read_dealing", "receipt"]
-
 PLEDGE: Final = 7
 RECEIPT: Final = 16
 _USE = struct.Struct("<QQQ")

@@ -33,8 +33,6 @@ from typing import Final, NamedTuple
 
 from sottovoce.core.errors import InputError
 
-__all__ = ["COMPLETE_UP_TO", "Degree", "choose", "ring_neighbours"]
-
 COMPLETE_UP_TO: Final = 200
 _COLLUSION: Final = -(41 + 80) * math.log(2)  # after 2^80 tries at an order of the ring
 _CONNECTION: Final = -41 * math.log(2)

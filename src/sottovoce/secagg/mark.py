@@ -7,7 +7,6 @@ number of the round is on disk before its masked vector may leave. It is a numbe
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +14,7 @@ from typing import final
 
 from sottovoce.core.errors import SecAggError
 from sottovoce.core.files import replace_file
-
-__all__ = ["RoundMark"]
+from sottovoce.core.lock import hold
 
 
 @final
@@ -65,5 +63,5 @@ class RoundMark:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     with path.open("a") as file:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX)
+        hold(file.fileno(), wait=True)
         yield

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from sottovoce.core import native
 from sottovoce.core.wire import Buffer, Words, unpack_bits
 
-__all__ = ["Sum", "add_mask", "add_packed", "new_sum", "reduce"]
-
 Sum = NDArray[np.unsignedinteger]
 """A running sum: words of 8, 16 or 32 bits that wrap."""
 

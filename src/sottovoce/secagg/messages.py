@@ -22,23 +22,6 @@ from sottovoce.secagg.primitives import NONCE, SIGNATURE, TAG, sign, verify
 from sottovoce.secagg.session import Extent, Session
 from sottovoce.secagg.shamir import SHARE
 
-__all__ = [
-    "CONSISTENCY",
-    "HEADER",
-    "PAIR",
-    "PHASES",
-    "SINGLE",
-    "info",
-    "open_reply",
-    "open_request",
-    "read_set",
-    "seal_reply",
-    "seal_request",
-    "set_size",
-    "signed",
-    "write_set",
-]
-
 PHASES: Final = ("advertise", "share", "mask", "consistency", "unmask")
 HEADER: Final = 40
 DIGEST: Final = 16

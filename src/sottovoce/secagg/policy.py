@@ -10,14 +10,12 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal
 
 from sottovoce.core.errors import InputError, SecAggError
 from sottovoce.core.validate import in_range
 from sottovoce.core.wire import Buffer
-from sottovoce.secagg.session import Session, run_digest
-
-__all__ = ["Policy"]
+from sottovoce.secagg.session import KeyLife, Session, run_digest
+from sottovoce.secagg.sizes import Outline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +38,7 @@ class Policy:
     colluders: int = 0
     graph_share: Fraction = Fraction(1, 3)
     neighbours: int = 0
-    key_life: Literal["round", "session"] = "round"
+    key_life: KeyLife = "round"
     last_round: int = (1 << 63) - 1
     participations: int | None = None  # None: as often as there are rounds
 
@@ -88,6 +86,18 @@ class Policy:
             neighbours=self.neighbours,
             key_life=self.key_life,
             downlink=downlink,
+        )
+
+    def outline(self, cohort: int) -> Outline:
+        """Return a session of so many clients as far as its bytes go."""
+        return Outline(
+            cohort,
+            self.length,
+            self.bits,
+            needed=self.threshold(cohort),
+            colluders=self._graph_colluders(cohort),
+            neighbours=self.neighbours,
+            key_life=self.key_life,
         )
 
     def accept(self, announced: Buffer, keys: Mapping[int, bytes], downlink: bytes = b"") -> Session:

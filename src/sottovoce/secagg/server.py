@@ -12,16 +12,11 @@ from sottovoce.core import wire
 from sottovoce.core.errors import InputError, SecAggError
 from sottovoce.core.wire import Buffer, Words
 from sottovoce.secagg import dealing, masks, messages, shamir
-from sottovoce.secagg.agreement import survivors_hash, write_unmask
 from sottovoce.secagg.dealing import Dealing
-from sottovoce.secagg.keylist import Keys, read_advertisement, write_keys
-from sottovoce.secagg.opening import Opener, Told, open_by_shares, read_told
-from sottovoce.secagg.phased import PhasedServer
+from sottovoce.secagg.opening import HolderShares, Opener, PhasedServer, open_by_shares, read_told
 from sottovoce.secagg.primitives import SIGNATURE
-from sottovoce.secagg.rules import check_quorum
+from sottovoce.secagg.rules import Keys, check_quorum, read_advertisement, survivors_hash, write_keys, write_unmask
 from sottovoce.secagg.session import Session
-
-__all__ = ["RoundServer"]
 
 
 @final
@@ -39,7 +34,7 @@ class RoundServer(PhasedServer):
         self._sum = masks.new_sum(session.length, session.bits)
         self._masked: set[int] = set()
         self._signatures: dict[int, bytes] = {}
-        self._told: dict[int, Told] = {}  # by holder
+        self._told: dict[int, HolderShares] = {}  # by holder
         self._opener: Opener | None = None
         self._total: Words | None = None
 
@@ -100,7 +95,7 @@ class RoundServer(PhasedServer):
         shares = {
             owner: read_told(body[start : start + shamir.SHARE]) for owner, start in zip(owners, starts, strict=True)
         }
-        self._told[place] = Told(shares, doubts=bool(body[-1]))
+        self._told[place] = HolderShares(shares, doubts=bool(body[-1]))
 
     def _end(self, phase: str) -> dict[int, bytes]:
         session = self.session

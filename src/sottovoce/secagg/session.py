@@ -19,23 +19,14 @@ from sottovoce.core.wire import Buffer
 from sottovoce.secagg.graph import Degree, choose, ring_neighbours
 from sottovoce.secagg.primitives import KEY
 
-__all__ = [
-    "SESSION_ID",
-    "Extent",
-    "Session",
-    "check_modulus",
-    "check_threshold",
-    "default_threshold",
-    "packed_size",
-    "run_digest",
-]
+KeyLife = Literal["round", "session"]
 
 SESSION_ID: Final = 16
 DIGEST: Final = 32
 MOST_CLIENTS: Final = 65_535
 LONGEST: Final = 1 << 32
 _MAGIC: Final = b"svs2"
-_LIVES: Final[tuple[Literal["round", "session"], ...]] = ("round", "session")
+_LIVES: Final[tuple[KeyLife, ...]] = ("round", "session")
 _FIELDS = struct.Struct("<4s16sQ32sIIIIBBxxQI")
 
 
@@ -97,7 +88,7 @@ class Extent(Protocol):
         ...
 
     @property
-    def key_life(self) -> Literal["round", "session"]:
+    def key_life(self) -> KeyLife:
         """Return how long keys live."""
         ...
 
@@ -130,7 +121,7 @@ class Session:
     colluders: int = 0  # who may tell the server their noise; 2t > n + c is enforced
     graph_colluders: int | None = None  # whom a sparse graph is sized for; None: a third of the clients
     neighbours: int = 0  # 0: complete to 200 clients, the bound of `graph` above
-    key_life: Literal["round", "session"] = "round"  # "session": see `standing`
+    key_life: KeyLife = "round"  # "session": see `standing`
     downlink: bytes = b""
     largest_sum: int | None = None
 

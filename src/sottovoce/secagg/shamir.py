@@ -17,8 +17,6 @@ from typing import Final
 from sottovoce.core.errors import InputError, SecAggError
 from sottovoce.secagg.primitives import Entropy
 
-__all__ = ["NO_SHARE", "PRIME", "SHARE", "correct", "fit_together", "read_share", "reconstruct", "split", "write_share"]
-
 PRIME: Final = (1 << 256) + 297
 SHARE: Final = 33  # bytes of one share: 257 bits
 _MOST_WORK: Final = 2_000_000  # products, half a second: what a dealer of wrong shares may cost the server

@@ -25,14 +25,12 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from sottovoce.core import wire
 from sottovoce.core.errors import InputError, SecAggError, WireError
 from sottovoce.core.wire import Buffer, Words
-from sottovoce.secagg import agreement, dealing, keylist, masks, messages, primitives, shamir
+from sottovoce.secagg import dealing, masks, messages, primitives, rules, shamir
 from sottovoce.secagg.dealing import Dealing
 from sottovoce.secagg.mark import RoundMark
 from sottovoce.secagg.primitives import KEY, NONCE, Entropy
 from sottovoce.secagg.rules import check_quorum, check_words, pair_mask, pair_sign, self_mask
 from sottovoce.secagg.session import Session
-
-__all__ = ["StandingClient"]
 
 MOST_SKIPPED: Final = 1000  # every skipped round turns every chain once
 
@@ -121,11 +119,11 @@ class StandingClient:
         if self._private is None:
             raise SecAggError(f"client {self.client}: there are no keys to enrol with")
         around = self.session.around(self.session.position(self.client))
-        limit = messages.set_size(self.session) + keylist.ENTRY * len(around)
+        limit = messages.set_size(self.session) + rules.ENTRY * len(around)
         body = messages.open_request(self.session, "share", self.client, payload, limit)
         sharing, masking = map(X25519PrivateKey.from_private_bytes, self._private)
         own = (sharing.public_key().public_bytes_raw(), masking.public_key().public_bytes_raw())
-        peers = keylist.read_keys(self.session, body, around, own)
+        peers = rules.read_keys(self.session, body, around, own)
         ids = {self.session.clients[peer]: keys for peer, keys in peers.items()}
         mask_secrets = {client: primitives.agree(masking, keys.masking) for client, keys in ids.items()}
         share_secrets = {client: primitives.agree(sharing, keys.sharing) for client, keys in ids.items()}
@@ -207,7 +205,7 @@ class StandingClient:
                 shares[peer] = share
         pledges = {peer: dealing.pledge(now.session, peer, now.me, [shares[peer]]) for peer in peers if peer in shares}
         doubts = len(pledges) < len(peers) or dealing.receipt(pledges) != bytes(body[end:])
-        digest = agreement.survivors_hash(now.session, survivors)
+        digest = rules.survivors_hash(now.session, survivors)
         reply = messages.seal_reply(now.session, "consistency", self.client, digest, self._signing_key)
         pairs = {peer: key for peer, key in now.pairs.items() if peer not in survivors}
         self._round = _Round(now.session, now.me, pairs, {}, shares, survivors, doubts)
@@ -217,10 +215,10 @@ class StandingClient:
     def unmask(self, payload: Buffer) -> bytes:
         """Return, for each peer, a share of its seed if it survived or the pair's mask key if not; forget the round."""
         now = self._running("unmask")
-        limit = agreement.unmask_size(now.session)
+        limit = rules.unmask_size(now.session)
         body = messages.open_request(now.session, "unmask", self.client, payload, limit)
         owners = range(len(now.session.clients))
-        agreement.check_unmask(now.session, body, me=now.me, survivors=now.survivors, owners=owners)
+        rules.check_unmask(now.session, body, me=now.me, survivors=now.survivors, owners=owners)
         none = shamir.NO_SHARE
         told = [now.shares.get(owner, none) if owner in now.survivors else now.pairs[owner] for owner in owners]
         answer = b"".join(told) + bytes([now.doubts])

@@ -8,16 +8,20 @@ from sottovoce.core import wire
 from sottovoce.core.errors import InputError, SecAggError
 from sottovoce.core.wire import Buffer, Words
 from sottovoce.secagg import dealing, masks, messages, shamir
-from sottovoce.secagg.agreement import survivors_hash, write_unmask
 from sottovoce.secagg.dealing import Dealing
-from sottovoce.secagg.keylist import Keys, read_advertisement, write_keys
-from sottovoce.secagg.opening import Opener, Told, read_told
-from sottovoce.secagg.phased import PhasedServer
+from sottovoce.secagg.opening import HolderShares, Opener, PhasedServer, read_told
 from sottovoce.secagg.primitives import KEY, SIGNATURE
-from sottovoce.secagg.rules import check_quorum, pair_sign, self_mask
+from sottovoce.secagg.rules import (
+    Keys,
+    check_quorum,
+    pair_sign,
+    read_advertisement,
+    self_mask,
+    survivors_hash,
+    write_keys,
+    write_unmask,
+)
 from sottovoce.secagg.session import Session
-
-__all__ = ["Registrar", "StandingServer"]
 
 
 @final
@@ -65,7 +69,7 @@ class StandingServer(PhasedServer):
         self._sum = masks.new_sum(session.length, session.bits)
         self._dealt: dict[int, Dealing] = {}
         self._signatures: dict[int, bytes] = {}
-        self._told: dict[int, Told] = {}  # by holder, of the survivors' seeds
+        self._told: dict[int, HolderShares] = {}  # by holder, of the survivors' seeds
         self._opener: Opener | None = None
         self._pairs: dict[int, dict[int, bytes]] = {}  # survivor -> dropped -> key of the mask they share
         self._masked: frozenset[int] = frozenset()
@@ -135,7 +139,7 @@ class StandingServer(PhasedServer):
             else:
                 pairs[owner] = bytes(body[start : start + KEY])
                 start += KEY
-        self._told[place], self._pairs[place] = Told(shares, doubts=bool(body[-1])), pairs
+        self._told[place], self._pairs[place] = HolderShares(shares, doubts=bool(body[-1])), pairs
 
     def _end(self, phase: str) -> dict[int, bytes]:
         session = self.session

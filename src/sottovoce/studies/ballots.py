@@ -7,24 +7,20 @@ that a study that was interrupted goes on, and `sottovoce report` reads it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from sottovoce.config.experiment import Experiment, parse
 from sottovoce.core.errors import InputError
-from sottovoce.experiment.config import Experiment, parse
-from sottovoce.experiment.run import run
-
-__all__ = ["ARMS", "Row", "play_arms", "rows_of"]
+from sottovoce.search.runner import Campaign, Tell
 
 ARMS: Final = {"shares": "ideal", "ballots": "ideal-ballot"}
 
-Tell = Callable[[int, int, str], None]  # cells that are done, cells in all, what is played
 
-
-class Row(NamedTuple):
+class BallotRow(NamedTuple):
     """One arm under one attack, over all seeds; without an attack `attack` is empty."""
 
     arm: str
@@ -58,16 +54,14 @@ def play_arms(
 ) -> list[dict[str, Any]]:
     """Play every arm, attack, fraction and seed that is not there yet, and return the summaries of all."""
     cells = list(_cells(experiment, attacks, fractions, seeds))
-    told = []
-    for done, cell in enumerate(cells):
-        tell(done, len(cells), f"{cell.arm}, {cell.attack or 'no attack'}, {cell.fraction:g}, seed {cell.seed}")
-        folder = out / cell.experiment.experiment.name
-        summary = run(cell.experiment, folder, resume=folder.exists())
-        told.append({"arm": cell.arm, "of": cell.attack, "part": cell.fraction, "seed": cell.seed, **summary})
-    return told
+    summaries = Campaign(out).play_all([cell.experiment for cell in cells], tell=tell)
+    return [
+        {"arm": cell.arm, "of": cell.attack, "part": cell.fraction, "seed": cell.seed, **summary}
+        for cell, summary in zip(cells, summaries, strict=True)
+    ]
 
 
-def rows_of(cells: Sequence[dict[str, Any]], votes: dict[str, float]) -> list[Row]:
+def rows_of(cells: Sequence[dict[str, Any]], votes: dict[str, float]) -> list[BallotRow]:
     """Return one row an arm, attack and fraction; `votes` is A of each arm."""
     rows = []
     for key in dict.fromkeys((cell["arm"], cell["of"], cell["part"]) for cell in cells):
@@ -75,7 +69,7 @@ def rows_of(cells: Sequence[dict[str, Any]], votes: dict[str, float]) -> list[Ro
         accuracies = [cell["accuracy_final"] or 0.0 for cell in some]
         successes = [cell["attack_success_final"] for cell in some if cell.get("attack_success_final") is not None]
         rows.append(
-            Row(
+            BallotRow(
                 *key,
                 seeds=len(some),
                 accuracy=float(np.mean(accuracies)),
@@ -111,6 +105,7 @@ def arm_of(experiment: Experiment, arm: str, attack: str, fraction: float, seed:
         tables["aggregation"].pop("ballot", None)
     if attack:
         given = {} if experiment.threat is None else experiment.threat.model_dump(mode="json", exclude_unset=True)
+        given |= given.pop("keys", {})  # of an attack of one's own
         kept = {key: value for key, value in given.items() if key != "boost" or arm == "shares"}
         tables["threat"] = {**kept, "attack": attack, "fraction": fraction}
     return parse(tables, where=name)

@@ -6,12 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from sottovoce.experiment.folder import Record
+from sottovoce.runs.folder import Record
 from sottovoce.studies import published
 from sottovoce.studies.mechanisms import published as mechanisms
 from sottovoce.studies.published.table import ScaleName, plain_name, unknown
-
-__all__ = ["OUT", "STUDIES", "Study", "all_names", "listing", "study_of"]
 
 OUT: Final = Path("runs/reproduce")
 

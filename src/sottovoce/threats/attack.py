@@ -12,19 +12,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Final, Literal, Protocol
 
 from numpy.random import Generator
 
 from sottovoce.core.vectors import Vector
 
-__all__ = ["Attack", "Goal", "Lab", "Poison"]
-
 Goal = Literal["untargeted", "targeted"]
 Poison = Literal["nothing", "source", "withheld", "tail", "all"]
 """Which records malicious clients label anew: none; those of the source class; those of a source class that nobody
 else has; the tail of the source class, which nobody else has; or all of them."""
+
+_FILLED: Final = ("collude", "cohort", "targeted")
+"""Fields that an attack may have and that are known without keys of its own: whether clients pool their records, the
+expected cohort, and whether a source or target class is given."""
 
 
 class Lab(Protocol):
@@ -85,6 +87,11 @@ class Attack(ABC):
             return lab.alone(clients, ascend=ascend)
         shared = lab.together(ascend=ascend)
         return (shared for _ in clients)
+
+    @classmethod
+    def own_keys(cls) -> list[str]:
+        """Name the attack's own keys in `[threat]`; the run itself fills in the other fields."""
+        return [field.name for field in fields(cls) if field.name not in _FILLED]
 
     @classmethod
     def describe(cls) -> dict[str, Any]:

@@ -106,7 +106,7 @@ class Fleet:
         os.killpg(self.processes.pop(name).pid, signal.SIGKILL)
 
     def kill_within(self, name: str, program: str) -> None:
-        """Kill the one process of a program that a process of ours has started."""
+        """Kill the newest process of a program that a process of ours has started."""
         parents, named = {}, []
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
@@ -119,7 +119,8 @@ class Fleet:
             return number == self.processes[name].pid or (number in parents and ours(parents[number]))
 
         found = [number for number in named if ours(number)]
-        (process,) = found
+        # A copy that it forked, and one of an earlier run that is about to end, have the same name for a moment.
+        process = max(number for number in found if parents[number] not in found)
         os.kill(process, signal.SIGKILL)
 
     def close(self) -> None:

@@ -14,12 +14,12 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.cli.build import build_fab_from_disk
 from flwr.supercore.task_identity import TaskIdentity
 
-from sottovoce.deployment import flower
-from sottovoce.deployment.flower import GridCarrier, Times, client_app
-from sottovoce.deployment.flower_app import write_app
+from sottovoce.config.experiment import parse
+from sottovoce.deployment.flower import fleet as flower
+from sottovoce.deployment.flower.fleet import GridCarrier, Times, client_app
+from sottovoce.deployment.flower.folder import write_app
 from sottovoce.deployment.keys import add_nodes, init_federation, sign_roster
-from sottovoce.experiment.config import parse
-from sottovoce.federation.mqtt.envelope import NO_RUN, SERVER, Envelope, Kind, topic_to
+from sottovoce.federation.engines.mqtt.envelope import NO_RUN, SERVER, Envelope, Kind, topic_to
 from tests.deployment.wired import roster_of, server_key, signing_key, until
 
 PLACE = 77

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sottovoce.deployment.flower_app import write_app
+from sottovoce.assembly.parts import gather
+from sottovoce.config.experiment import parse, to_toml
+from sottovoce.deployment.flower.folder import write_app
 from sottovoce.deployment.keys import add_nodes, init_federation, sign_roster
-from sottovoce.deployment.trial import deal, deployable
-from sottovoce.experiment.config import parse, to_toml
-from sottovoce.experiment.opened import read_opened
-from sottovoce.experiment.parts import gather
-from sottovoce.experiment.run import run
+from sottovoce.deployment.trial.trial import deal, deployable
+from sottovoce.runs.journal import read_begun
+from sottovoce.runs.loop import run
 from tests.engines.flower.fleet import Fleet
 
 NODES = 4
@@ -95,7 +95,7 @@ class Trial:
 
     def opened(self) -> int:
         """Return the round that was opened last; 0 before the first."""
-        opened = read_opened(self.out)
+        opened = read_begun(self.out)
         return 0 if opened is None else opened.round
 
     def until(self, true: Callable[[], object]) -> None:

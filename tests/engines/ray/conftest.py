@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 from ray.cluster_utils import Cluster
 
-from sottovoce.federation.ray_session import ZERO
+from sottovoce.federation.engines.ray_session import ZERO
 from tests.engines.ray.processes import eventually_none, marked
 
 os.environ.update(dict.fromkeys(ZERO, "0"))

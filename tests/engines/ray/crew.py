@@ -8,11 +8,11 @@ from typing import Any, Self
 
 import ray
 
-from sottovoce.federation.machines import Place
-from sottovoce.federation.ray import RayEngine
-from sottovoce.federation.ray_session import Session
-from sottovoce.federation.shared import Arrays
-from sottovoce.federation.worker import Blueprint
+from sottovoce.federation.engines.machines import WorkerPlace
+from sottovoce.federation.engines.ray import RayEngine
+from sottovoce.federation.engines.ray_session import RaySession
+from sottovoce.federation.engines.shared_memory import Arrays
+from sottovoce.federation.engines.worker import Blueprint
 
 __all__ = ["Crew"]
 
@@ -20,7 +20,7 @@ __all__ = ["Crew"]
 class Crew:
     """Actors that wait for the next engine."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: RaySession) -> None:
         self._session = session
         self._actors: dict[str | None, list[Any]] = {}
 
@@ -54,7 +54,7 @@ class Crew:
     def leave(self) -> None:
         """Stop the actors, and wait until they have ended."""
         everyone = [actor for actors in self._actors.values() for actor in actors]
-        places: list[Place] = ray.get([actor.place.remote() for actor in everyone])
+        places: list[WorkerPlace] = ray.get([actor.place.remote() for actor in everyone])
         for actor in everyone:
             ray.kill(actor)
         self._actors.clear()

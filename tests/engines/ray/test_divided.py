@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sottovoce.assembly.division import divide
+from sottovoce.assembly.parts import Parts, gather
+from sottovoce.checks.twin import few, play, same
+from sottovoce.config.experiment import Experiment
 from sottovoce.core.errors import RunError
-from sottovoce.experiment.config import Experiment
-from sottovoce.experiment.division import divide
-from sottovoce.experiment.parts import Parts, gather
-from sottovoce.experiment.run import run
-from sottovoce.federation.ray import RayEngine
-from sottovoce.federation.ray_session import Session, joined
-from sottovoce.testing.twin import few, play, same
+from sottovoce.federation.engines.ray import RayEngine
+from sottovoce.federation.engines.ray_session import RaySession, joined
+from sottovoce.runs.loop import run
 from tests.engines.ray.conftest import PARTS, Machines
 from tests.engines.ray.crew import Crew
 
@@ -26,13 +26,13 @@ TOP = few("fl-top", aggregation={"secure": "real"}, privacy={**PRIVATE, "unsafe_
 
 
 @pytest.fixture(scope="module")
-def session(machines: Machines) -> Iterator[Session]:
+def session(machines: Machines) -> Iterator[RaySession]:
     with joined(machines.address) as session:
         yield session
 
 
 @pytest.fixture(scope="module")
-def crew(session: Session) -> Iterator[Crew]:
+def crew(session: RaySession) -> Iterator[Crew]:
     crew = Crew(session)
     yield crew
     crew.leave()
@@ -51,7 +51,7 @@ def lead(machines: Machines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("experiment", [few(), TOP], ids=["fl-std", "fl-top private real"])
 def test_each_machine_computes_with_its_own_part(
-    machines: Machines, crew: Crew, session: Session, lead: Path, experiment: Experiment
+    machines: Machines, crew: Crew, session: RaySession, lead: Path, experiment: Experiment
 ) -> None:
     _place(experiment, lead, machines, {0: 0, 1: 1})
     stored: list[int] = []
@@ -74,7 +74,7 @@ def test_each_machine_computes_with_its_own_part(
 
 
 def test_a_whole_run_ends_with_the_model_of_undivided_records(
-    machines: Machines, crew: Crew, session: Session, lead: Path, tmp_path: Path
+    machines: Machines, crew: Crew, session: RaySession, lead: Path, tmp_path: Path
 ) -> None:
     experiment = few(experiment={"rounds": 2}, client={"held_out": 0.2})
     _place(experiment, lead, machines, {0: 1, 1: 0})
@@ -104,7 +104,7 @@ def test_a_whole_run_ends_with_the_model_of_undivided_records(
     ],
 )
 def test_parts_that_are_not_those_of_the_split_are_refused_before_anything_starts(
-    machines: Machines, session: Session, lead: Path, spoil: str, words: str
+    machines: Machines, session: RaySession, lead: Path, spoil: str, words: str
 ) -> None:
     _place(few(), lead, machines, {0: 0, 1: 1})
     part = machines.folders[1] / "part-1"

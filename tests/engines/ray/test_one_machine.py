@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 import ray
 
+from sottovoce.assembly.parts import gather
+from sottovoce.checks import engine_checks
+from sottovoce.checks.twin import few
+from sottovoce.config.experiment import to_toml
 from sottovoce.core.errors import InputError, RunError
-from sottovoce.experiment.config import to_toml
-from sottovoce.experiment.parts import gather
-from sottovoce.federation import ray as engines
-from sottovoce.federation.local import LocalEngine
-from sottovoce.federation.ray import RayEngine, SottovoceWorker
-from sottovoce.federation.ray_session import Session, joined
-from sottovoce.testing import engine_checks
-from sottovoce.testing.twin import few
+from sottovoce.federation.engines import ray as engines
+from sottovoce.federation.engines.local import LocalEngine
+from sottovoce.federation.engines.ray import RayEngine, SottovoceWorker
+from sottovoce.federation.engines.ray_session import RaySession, joined
 from tests.engines.ray.crew import Crew
 from tests.engines.ray.processes import actors, alive, eventually_none, marked
 
@@ -37,12 +37,12 @@ def mark() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def session(mark: str) -> Iterator[Session]:
+def session(mark: str) -> Iterator[RaySession]:
     with joined("local", 3) as session:
         yield session
 
 
-def test_the_ray_engine_keeps_the_contract_with_one_worker_and_with_three(session: Session) -> None:
+def test_the_ray_engine_keeps_the_contract_with_one_worker_and_with_three(session: RaySession) -> None:
     with Crew(session) as crew:
         engine_checks(lambda parts: crew.engine(parts.blueprint(), parts.arrays(), 1))
         engine_checks(lambda parts: crew.engine(parts.blueprint(), parts.arrays(), 3))
@@ -50,7 +50,7 @@ def test_the_ray_engine_keeps_the_contract_with_one_worker_and_with_three(sessio
     assert not session._kept, "no records stay in the store"
 
 
-def test_a_local_cluster_can_be_reached_from_this_machine_only(session: Session, mark: str) -> None:
+def test_a_local_cluster_can_be_reached_from_this_machine_only(session: RaySession, mark: str) -> None:
     sockets = {str(link.readlink()) for pid in (*alive(mark), os.getpid()) for link in _descriptors(pid)}
     listening = [
         words[1]
@@ -65,7 +65,7 @@ def test_a_local_cluster_can_be_reached_from_this_machine_only(session: Session,
 
 
 def test_a_worker_is_at_most_two_vectors_ahead_of_who_reads_them(
-    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    session: RaySession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engines, "SottovoceWorker", Counting)
     parts = gather(few())
@@ -82,14 +82,14 @@ def test_a_worker_is_at_most_two_vectors_ahead_of_who_reads_them(
     assert rest == [False] * 5 + [True]
 
 
-def test_more_workers_than_the_cluster_has_are_refused(session: Session) -> None:
+def test_more_workers_than_the_cluster_has_are_refused(session: RaySession) -> None:
     parts = gather(few())
 
     with pytest.raises(InputError, match=r"^\[engine\] workers must be at most the 3 CPUs of the cluster, got 4$"):
         RayEngine(session, parts.blueprint(), parts.arrays(), 4)
 
 
-def test_what_is_computed_outlives_the_store_and_no_worker_its_engine(session: Session, mark: str) -> None:
+def test_what_is_computed_outlives_the_store_and_no_worker_its_engine(session: RaySession, mark: str) -> None:
     parts = gather(few())
     with RayEngine(session, parts.blueprint(), parts.arrays(), 1) as engine:
         gradient = engine.gradient(parts.start, "train", np.arange(20))
@@ -105,7 +105,7 @@ def test_what_is_computed_outlives_the_store_and_no_worker_its_engine(session: S
     assert np.array_equal(gradient, expected)
 
 
-def test_a_worker_that_is_lost_is_never_made_again(session: Session) -> None:
+def test_a_worker_that_is_lost_is_never_made_again(session: RaySession) -> None:
     parts = gather(few())
     with RayEngine(session, parts.blueprint(), parts.arrays(), 1) as engine:
         os.kill(engine._places[0].process, signal.SIGKILL)
@@ -123,16 +123,16 @@ def test_a_worker_that_is_lost_is_never_made_again(session: Session) -> None:
     assert (told["max_restarts"], told["max_task_retries"]) == (0, 0)
 
 
-def test_a_session_that_is_stopped_ends_what_waits(session: Session) -> None:
+def test_a_session_that_is_stopped_ends_what_waits(session: RaySession) -> None:
     parts = gather(few())
-    other = Session("local", 3, session.environment)
+    other = RaySession("local", 3, session.environment)
     with RayEngine(other, parts.blueprint(), parts.arrays(), 1) as engine:
         other.stop()
         with pytest.raises(RunError, match=r"^the run was stopped; go on with --resume$"):
             engine.scores(parts.start, "test")
 
 
-def test_a_process_that_is_connected_joins_no_other_cluster(session: Session) -> None:
+def test_a_process_that_is_connected_joins_no_other_cluster(session: RaySession) -> None:
     with pytest.raises(InputError, match=r"^this process is connected to the Ray cluster at 127.0.0.1:\d+ already"):
         joined("127.0.0.1:6379").__enter__()
 

@@ -13,17 +13,17 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from sottovoce.assembly.overrides import Given
+from sottovoce.assembly.parts import Parts
+from sottovoce.checks.twin import few, play, same
+from sottovoce.config.experiment import Experiment
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.core.vectors import Vector
-from sottovoce.experiment.config import Experiment
-from sottovoce.experiment.given import Given
-from sottovoce.experiment.parts import Parts
-from sottovoce.experiment.run import run
-from sottovoce.experiment.sweep import sweep
-from sottovoce.federation.ray import RayEngine
-from sottovoce.federation.ray_session import joined
+from sottovoce.federation.engines.ray import RayEngine
+from sottovoce.federation.engines.ray_session import joined
+from sottovoce.runs.loop import run
 from sottovoce.schemes.base import Message, Scheme, State
-from sottovoce.testing.twin import few, play, same
+from sottovoce.search.sweep import sweep
 from tests.engines.ray.conftest import Machines
 from tests.engines.ray.crew import Crew
 from tests.engines.ray.processes import actors

@@ -7,8 +7,8 @@ import socket
 import pytest
 
 from sottovoce.core.errors import RunError
-from sottovoce.federation import ray_session
-from sottovoce.federation.ray_session import joined
+from sottovoce.federation.engines import ray_session
+from sottovoce.federation.engines.ray_session import joined
 
 
 def test_a_cluster_that_cannot_be_reached_is_one_sentence() -> None:

@@ -8,8 +8,8 @@ from multiprocessing.connection import Pipe
 import cloudpickle
 import pytest
 
-from sottovoce.federation.ballots import process as module
-from sottovoce.federation.ballots.process import HelperProcess, serve
+from sottovoce.federation.aggregation.ballots import process as module
+from sottovoce.federation.aggregation.ballots.process import HelperProcess, serve
 from tests.secagg.ballots.stage import without_base_transfers
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sottovoce.core.errors import PrivacyError
-from sottovoce.federation.ballots.account import HELPER_LEDGER, HelperAccount
+from sottovoce.federation.aggregation.ballots.account import HELPER_LEDGER, HelperAccount
 from sottovoce.privacy import PrivacyPlan
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from sottovoce.core import wire
-from sottovoce.federation.ballots.coding import BallotForm, BallotSum
+from sottovoce.federation.aggregation.ballots.coding import BallotForm, BallotSum
 from sottovoce.federation.coding import Private, Terms
-from sottovoce.federation.conspiracy import Conspiracy
+from sottovoce.federation.wrappers.conspiracy import Conspiracy
 from sottovoce.schemes.packed_signs import expand
-from sottovoce.threats.registry import ATTACKS
+from sottovoce.threats.attacks import ATTACKS
 from tests.federation.ballots.test_coding import ballots
 from tests.secagg.ballots.stage import Stage, without_base_transfers
 

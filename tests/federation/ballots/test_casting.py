@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from sottovoce.assembly.parts import gather
+from sottovoce.assembly.protection import protect
+from sottovoce.assembly.stages import TRAINING, stages
+from sottovoce.checks.twin import Hand, TwinAccount, few
 from sottovoce.core.errors import SecAggError
-from sottovoce.experiment.parts import gather
-from sottovoce.experiment.protection import protect
-from sottovoce.experiment.ready import make_ready
-from sottovoce.federation.ballots.counting import counting
+from sottovoce.federation.aggregation.ballots.count import counting
 from sottovoce.federation.engine import Request
 from sottovoce.federation.round import server_round
-from sottovoce.testing.twin import Book, Hand, few
 
 PRIVATE = {"noise_multiplier": 1.0, "delta": 1e-3, "clip_norm": 0.5, "max_participations": 3}
 
@@ -25,10 +25,10 @@ def asked(tmp_path: Path) -> Iterator[tuple[Hand, Request]]:
     tables = {"experiment": {"rounds": 4}, "cohort": {"sample_rate": "2/3"}, "aggregation": {"secure": "ballot"}}
     parts = gather(few(privacy=PRIVATE, **tables))
     hand = Hand(parts)
-    ready = make_ready(protect(parts), hand)
+    ready = stages(protect(parts))[TRAINING].server_side(hand)
     ready.enrol(hand)
     with counting(ready.server.aggregator, tmp_path):
-        yield hand, next(server_round(ready.server.with_account(Book()), ready.server.init(parts.start), 1))
+        yield hand, next(server_round(ready.server.with_account(TwinAccount()), ready.server.init(parts.start), 1))
 
 
 def test_a_client_casts_one_ballot_a_round_and_none_of_a_round_before(asked: tuple[Hand, Request]) -> None:

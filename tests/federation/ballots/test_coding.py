@@ -9,7 +9,7 @@ import pytest
 
 from sottovoce.core.errors import RunError, WireError
 from sottovoce.core.streams import Seeds
-from sottovoce.federation.ballots.coding import BallotForm, Ballots, BallotSum, rotate, rotate_back
+from sottovoce.federation.aggregation.ballots.coding import BallotForm, Ballots, BallotSum, rotate, rotate_back
 from sottovoce.federation.coding import Terms
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.schemes.packed_signs import expand, pack_signs

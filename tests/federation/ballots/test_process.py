@@ -8,21 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from sottovoce.assembly.parts import gather
+from sottovoce.assembly.protection import protect
+from sottovoce.assembly.stages import TRAINING, stages
+from sottovoce.checks.twin import Hand, few
 from sottovoce.core.errors import PrivacyError, SecAggError
-from sottovoce.experiment.parts import gather
-from sottovoce.experiment.protection import protect
-from sottovoce.experiment.ready import make_ready
-from sottovoce.federation.aggregate import Aggregator
-from sottovoce.federation.ballots.account import HELPER_LEDGER
-from sottovoce.federation.ballots.counting import counting
-from sottovoce.federation.ballots.real import RealCount
-from sottovoce.testing.twin import Hand, few
+from sottovoce.federation.aggregation.aggregator import Aggregator
+from sottovoce.federation.aggregation.ballots.account import HELPER_LEDGER
+from sottovoce.federation.aggregation.ballots.count import RealCount, counting
 
 
 def made() -> Aggregator:
     private = {"noise_multiplier": 1.0, "delta": 1e-3, "clip_norm": 0.5}
     parts = gather(few(privacy=private, aggregation={"secure": "ballot"}))
-    return make_ready(protect(parts), Hand(parts)).server.aggregator
+    return stages(protect(parts))[TRAINING].server_side(Hand(parts)).server.aggregator
 
 
 def test_an_account_that_is_damaged_ends_a_run_before_its_helper_is_started(tmp_path: Path) -> None:

@@ -12,20 +12,19 @@ from typing import Any
 
 import pytest
 
+from sottovoce.assembly.parts import gather
+from sottovoce.assembly.protection import protect
+from sottovoce.assembly.stages import TRAINING, stages
+from sottovoce.checks.twin import Hand, Played, TwinAccount, few, play, same
 from sottovoce.core.errors import SecAggError
-from sottovoce.experiment.parts import gather
-from sottovoce.experiment.protection import protect
-from sottovoce.experiment.ready import make_ready
-from sottovoce.federation.aggregate import Total
-from sottovoce.federation.ballots.account import HELPER_LEDGER
-from sottovoce.federation.ballots.counting import counting
-from sottovoce.federation.ballots.process import HelperProcess
-from sottovoce.federation.ballots.real import RealCount
+from sottovoce.federation.aggregation.aggregator import Total
+from sottovoce.federation.aggregation.ballots.account import HELPER_LEDGER
+from sottovoce.federation.aggregation.ballots.count import RealCount, counting
+from sottovoce.federation.aggregation.ballots.process import HelperProcess
 from sottovoce.federation.coding import Terms
 from sottovoce.federation.engine import drive
 from sottovoce.federation.round import server_round
-from sottovoce.schemes.registry import known
-from sottovoce.testing.twin import Book, Hand, Played, few, play, same
+from sottovoce.schemes import known
 from tests.federation.ballots.forked import fork_helpers
 
 SIGNS = {"noise_multiplier": 1.0, "delta": 1e-3}
@@ -65,7 +64,7 @@ def test_so_it_is_in_every_form_and_with_clients_that_leave(form: str) -> None:
 
 def test_who_votes_hears_nothing_about_the_others() -> None:
     parts = gather(few(privacy=PRIVATE, aggregation={"secure": "ideal-ballot"}))
-    server = make_ready(protect(parts), Hand(parts)).server.with_account(Book())
+    server = stages(protect(parts))[TRAINING].server_side(Hand(parts)).server.with_account(TwinAccount())
 
     request = next(server_round(server, server.init(parts.start), 1))
 
@@ -82,7 +81,7 @@ class Play:
         self.round = 0
         parts = gather(few(privacy=PRIVATE, aggregation={"secure": "ballot"}))
         self.parts, self.hand = parts, Hand(parts)
-        self.ready = make_ready(protect(parts), self.hand)
+        self.ready = stages(protect(parts))[TRAINING].server_side(self.hand)
         answer = HelperProcess.answer
 
         def watched(process: HelperProcess, kind: str, payload: bytes) -> bytes:
@@ -101,7 +100,7 @@ class Play:
 
     def play(self, rounds: int) -> list[Total]:
         self.ready.enrol(self.hand)
-        self.book = Book()
+        self.book = TwinAccount()
         server = self.ready.server.with_account(self.book)
         state, totals = server.init(self.parts.start), []
         with counting(server.aggregator, self.folder):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sottovoce.federation.ballots.remote import RemoteCount
+from sottovoce.federation.aggregation.ballots.count import RemoteCount
 from sottovoce.federation.coding import Terms
 
 

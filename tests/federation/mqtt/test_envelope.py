@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sottovoce.core.errors import InputError, WireError
-from sottovoce.federation.mqtt.envelope import (
+from sottovoce.federation.engines.mqtt.envelope import (
     NO_RUN,
     OVERHEAD,
     PHASES,

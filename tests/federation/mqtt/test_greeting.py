@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sottovoce.core.errors import WireError
-from sottovoce.federation.mqtt.greeting import Facts, Hello, Refusal
+from sottovoce.federation.engines.mqtt.greeting import Facts, Hello, Refusal
 
 FACTS = Facts(version="1", config="c", roster="r", start="s", probe=(0.5, -1.0))
 

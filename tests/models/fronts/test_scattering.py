@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError
 from sottovoce.data import leaves
-from sottovoce.models.fronts.chunks import mapped
 from sottovoce.models.fronts.filters import morlet, thinning
+from sottovoce.models.fronts.front import mapped
 from sottovoce.models.fronts.scattering import Scattering
 
 SHAPES = [(28, 28, 1), (8, 8, 1), (32, 32, 3), (62, 47, 1), (9, 13, 2)]

@@ -86,7 +86,7 @@ def _tellings(masked: bytes) -> list[bytes]:
     return [masked, hashlib.sha256(masked).digest(), messages.commit(masked, b""), messages.commit(masked, bytes(16))]
 
 
-def helpers_opening(stage: Stage) -> tuple[messages.Envelope, np.ndarray]:
+def helpers_opening(stage: Stage) -> tuple[messages.HelperEnvelope, np.ndarray]:
     """Return the envelope of client 0 as the helper was sent it, and the pad, which its own key opens."""
     roll = next(payload for kind, payload, _ in stage.wire if kind == "roll")[8 + 32 :]
     envelope = messages.unpack_envelope(0, roll[8 : 8 + 32], roll[8 + 32 : 8 + 32 + messages.ENVELOPE])

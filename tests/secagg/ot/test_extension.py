@@ -13,9 +13,15 @@ from tests.secagg.ot import twin
 
 from sottovoce.core.errors import SecAggError
 from sottovoce.secagg import KeyedEntropy
-from sottovoce.secagg.ot.bits import column_hashes, multiply, transpose
-from sottovoce.secagg.ot.extension import ExtensionReceiver, ExtensionSender, rows_of
-from sottovoce.secagg.ot.tweaked import tweaked_hash
+from sottovoce.secagg.ot.extension import (
+    ExtensionReceiver,
+    ExtensionSender,
+    column_hashes,
+    multiply,
+    rows_of,
+    transpose,
+    tweaked_hash,
+)
 
 
 def sides(seed: int = 1, bits: int = 16) -> tuple[ExtensionReceiver, ExtensionSender, Any, list[int]]:

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-import sottovoce.experiment.given as given
-import sottovoce.experiment.run as running
-import sottovoce.federation.evaluation as evaluation
+import sottovoce.assembly.overrides as given
 import sottovoce.federation.round as rounds
+import sottovoce.federation.stages.evaluation as evaluation
 import sottovoce.privacy.plan.cohort as cohorts
+import sottovoce.runs.evaluation as evaluating
+import sottovoce.runs.loop as running
 from sottovoce.core.streams import Purpose, Seeds, Streams
-from sottovoce.federation.aggregate import Direct
+from sottovoce.federation.aggregation.direct import Direct
 from sottovoce.federation.client import Client
 from sottovoce.federation.coding import Opened, Private, Terms
 from sottovoce.federation.round import Server
@@ -284,13 +285,13 @@ def downlink_tells_the_cohort(patch: Patch) -> None:
 
 def records_measured_without_noise(patch: Patch) -> None:
     """Publish a number of the clients' own records beside the accuracy on the test records."""
-    real = running.evaluate_model
+    real = evaluating.evaluate_model
 
     def evaluate(parts: Any, evaluator: Any, state: Any) -> Any:
         first = parts.partition.records(0)
         return {**real(parts, evaluator, state), "drift": float(parts.dataset.y_train[first].mean())}
 
-    patch.setattr(running, "evaluate_model", evaluate)
+    patch.setattr(evaluating, "evaluate_model", evaluate)
 
 
 def failures_counted_in_the_records(patch: Patch) -> None:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sottovoce.experiment.config import Experiment
-from sottovoce.experiment.parts import Parts
+from sottovoce.assembly.parts import Parts
+from sottovoce.checks.twin import Hosted, few
+from sottovoce.config.experiment import Experiment
 from sottovoce.federation.engine import Engine, Evaluator
-from sottovoce.federation.leaving import Leaving
+from sottovoce.federation.wrappers.leaving import Leaving
 from sottovoce.studies.audit import Audit, Options, audit
 from sottovoce.studies.audit.canaries import Canaries
-from sottovoce.testing.twin import Hosted, few
 
 __all__ = ["federation", "in_this_process", "played", "quickly"]
 

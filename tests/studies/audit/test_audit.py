@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from sottovoce.checks.twin import few
 from sottovoce.core.errors import InputError
 from sottovoce.studies.audit import FALSE_ALARM, audit
-from sottovoce.testing.twin import few
 from tests.studies.audit import breaks
 from tests.studies.audit.small import federation, in_this_process, played, quickly
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from sottovoce.experiment.parts import gather
-from sottovoce.experiment.protection import protect
-from sottovoce.experiment.run import run
-from sottovoce.federation.ballots.account import HELPER_LEDGER, HelperAccount
+from sottovoce.assembly.parts import gather
+from sottovoce.assembly.protection import protect
+from sottovoce.federation.aggregation.ballots.account import HELPER_LEDGER, HelperAccount
 from sottovoce.privacy import PrivacyPlan
+from sottovoce.runs.loop import run
 from sottovoce.studies.audit import audit_run
 from sottovoce.studies.audit.records import check_folder
 from tests.studies.audit.small import federation, quickly

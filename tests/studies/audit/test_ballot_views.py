@@ -8,25 +8,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sottovoce.studies.audit.ballots.hall import sum_of
-from sottovoce.studies.audit.ballots.views import View
-from sottovoce.threats.audit.gaussian import epsilon_of_mu
-from sottovoce.threats.audit.sample import NoiseSample
+from sottovoce.studies.audit.ballots.federation import sum_of
+from sottovoce.studies.audit.ballots.views import AggregatorView
+from sottovoce.threats.audit.bounds import epsilon_of_mu
+from sottovoce.threats.audit.noise import NoiseSample
 
 LENGTH = 120
 STDDEV = 30.0
 DELTA = 1e-3
 
 
-def view(**fields: Any) -> View:
-    return View("leader", "helper", LENGTH, 1, 0.5, NoiseSample(STDDEV**2), **fields)
+def view(**fields: Any) -> AggregatorView:
+    return AggregatorView("leader", "helper", LENGTH, 1, 0.5, NoiseSample(STDDEV**2), **fields)
 
 
 def ballots(rng: np.random.Generator, seats: int) -> np.ndarray:
     return (2 * rng.integers(0, 2, (seats, LENGTH)) - 1).astype(np.int8)
 
 
-def played(rng: np.random.Generator, cast: np.ndarray, rounds: int, *, known: bool = False) -> View:
+def played(rng: np.random.Generator, cast: np.ndarray, rounds: int, *, known: bool = False) -> AggregatorView:
     """Play rounds whose noise the auditor knows or does not."""
     evidence = view()
     there = np.arange(len(cast)) % 2 == 0

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sottovoce.config.experiment import Experiment
 from sottovoce.core.streams import Purpose
-from sottovoce.experiment.config import Experiment
-from sottovoce.federation.ballots.account import HelperAccount
-from sottovoce.federation.ballots.coding import Ballots, BallotSum
-from sottovoce.federation.ballots.ideal import IdealCount
+from sottovoce.federation.aggregation.ballots.account import HelperAccount
+from sottovoce.federation.aggregation.ballots.coding import Ballots, BallotSum
+from sottovoce.federation.aggregation.ballots.count import IdealCount
 from sottovoce.privacy import Randomness
 from sottovoce.privacy.plan import ballots as plans
-from sottovoce.privacy.plan.shares import Shares
+from sottovoce.privacy.plan.cohort import Shares
 from sottovoce.secagg.ballots import Helper, Leader
 from sottovoce.secagg.ballots import message as messages
 from sottovoce.secagg.ot import extension

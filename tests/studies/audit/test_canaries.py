@@ -11,7 +11,7 @@ from sottovoce.core.streams import Seeds
 from sottovoce.federation.coding import Private, Terms
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.studies.audit.canaries import Canaries, Canary, nothing
-from sottovoce.studies.audit.units import Units
+from sottovoce.studies.audit.units import UnitFormulas
 
 LENGTH = 400
 
@@ -46,7 +46,7 @@ def test_a_float_canary_has_the_norm_that_it_says(form: Any, scale: float) -> No
 def test_its_words_are_one_radius_from_those_of_nothing_on_average(kind: str, form: Any) -> None:
     """The mean of 300 rounds is within 6 standard deviations: a false alarm in one of 10^8."""
     coding = Private(plan(**PLANS[kind]), Seeds(3))
-    units, terms, rounds = Units(coding.plan), Terms(20, coding.plan.request.clip_norm), 300
+    units, terms, rounds = UnitFormulas(coding.plan), Terms(20, coding.plan.request.clip_norm), 300
     canary = Canary(5, "signs" if kind == "signs" else form, 10.0)
     message = canary.message(coding.plan, terms.clip_norm)
     length = coding.plan.request.length
@@ -68,7 +68,7 @@ def test_its_words_are_one_radius_from_those_of_nothing_on_average(kind: str, fo
 def test_still_clients_are_where_the_units_say(kind: str) -> None:
     """The same rate as above."""
     coding = Private(plan(**PLANS[kind]), Seeds(4))
-    units, terms = Units(coding.plan), Terms(20, coding.plan.request.clip_norm)
+    units, terms = UnitFormulas(coding.plan), Terms(20, coding.plan.request.clip_norm)
     signs = np.packbits(np.ones(LENGTH, np.uint8), bitorder="little")
     message = signs if kind == "signs" else np.zeros(LENGTH, np.float32)
 
@@ -79,7 +79,7 @@ def test_still_clients_are_where_the_units_say(kind: str) -> None:
 
 
 def test_update_and_count_together_make_the_radius() -> None:
-    units = Units(plan(**PLANS["adaptive"]))
+    units = UnitFormulas(plan(**PLANS["adaptive"]))
 
     assert math.hypot(units.update_radius, units.count_centre) == pytest.approx(units.radius, rel=5e-3)
     assert math.hypot(units.update_radius, units.count_centre) <= units.radius

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from sottovoce.assembly.parts import gather
+from sottovoce.assembly.protection import protect
 from sottovoce.cli import main
-from sottovoce.experiment.config import Experiment
-from sottovoce.experiment.folder import read_operator
-from sottovoce.experiment.parts import gather
-from sottovoce.experiment.protection import protect
+from sottovoce.config.experiment import Experiment
+from sottovoce.runs.folder import read_operator
 from sottovoce.studies.audit.published import played_worlds, published
-from sottovoce.threats.audit.finding import Finding
+from sottovoce.threats.audit.finding import AuditFinding
 from tests.studies.audit import breaks
 from tests.studies.audit.small import federation, quickly
 
@@ -26,13 +26,13 @@ MEASURED = {
 }
 
 
-def found(experiment: Experiment) -> list[Finding]:
+def found(experiment: Experiment) -> list[AuditFinding]:
     plan = protect(gather(experiment)).plan
     assert plan is not None
     return published(experiment, plan, quickly(), 5)
 
 
-def worlds_of(checks: list[Finding]) -> list[str]:
+def worlds_of(checks: list[AuditFinding]) -> list[str]:
     return [each.name.removeprefix("published, ") for each in checks if each.name.startswith("published, ")]
 
 

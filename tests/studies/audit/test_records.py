@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from sottovoce.assembly.parts import gather
+from sottovoce.assembly.protection import protect
 from sottovoce.core.errors import InputError, RunError
-from sottovoce.experiment.folder import read_operator, read_rounds
-from sottovoce.experiment.parts import gather
-from sottovoce.experiment.protection import protect
-from sottovoce.experiment.run import run
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.privacy.ledger import Ledger
+from sottovoce.runs.folder import read_operator, read_rounds
+from sottovoce.runs.loop import run
 from sottovoce.studies.audit import audit_run
 from sottovoce.studies.audit.records import check_folder, read_experiment
 from tests.studies.audit.small import federation, quickly

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.studies.mechanisms.sgd import Linear, fit_sgd
+from sottovoce.studies.mechanisms.sgd import LinearClassifier, fit_sgd
 
 
 def one_class(
@@ -51,7 +51,7 @@ def test_sgd_makes_the_steps_of_the_slow_twin() -> None:
 
 def test_sgd_stops_each_class_where_the_slow_twin_does_and_starts_where_it_is_told() -> None:
     x, y = digits(12)
-    start = Linear(np.full((3, 4), 0.5), np.array([0.1, 0.2, 0.3]))
+    start = LinearClassifier(np.full((3, 4), 0.5), np.array([0.1, 0.2, 0.3]))
 
     found = fit_sgd(x, y, 3, start, np.random.default_rng(0), shuffle=False)
 
@@ -67,7 +67,7 @@ def test_sgd_stops_each_class_where_the_slow_twin_does_and_starts_where_it_is_to
 
 def test_the_start_is_not_changed() -> None:
     x, y = digits(12)
-    start = Linear(np.zeros((3, 4)), np.zeros(3))
+    start = LinearClassifier(np.zeros((3, 4)), np.zeros(3))
 
     fit_sgd(x, y, 3, start, np.random.default_rng(0), epochs=1)
 
@@ -76,6 +76,6 @@ def test_the_start_is_not_changed() -> None:
 
 
 def test_accuracy_counts_the_records_whose_class_scores_highest() -> None:
-    model = Linear(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([0.0, 0.5]))
+    model = LinearClassifier(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([0.0, 0.5]))
 
     assert model.accuracy(np.array([[2.0, 1.0], [1.0, 0.9], [0.0, 0.0]]), np.array([0, 0, 1])) == 2 / 3

@@ -10,12 +10,12 @@ import pytest
 
 from sottovoce.core.errors import ConfigError, InputError
 from sottovoce.core.streams import Purpose, Seeds
-from sottovoce.experiment.folder import take_lock
+from sottovoce.runs.folder import take_lock
 from sottovoce.studies.mechanisms import read_settings, run_study, study_cells
 from sottovoce.studies.mechanisms.play import make_player, play
 from sottovoce.studies.mechanisms.records import load_records
 from sottovoce.studies.mechanisms.settings import Cell, Settings
-from sottovoce.studies.mechanisms.sgd import Linear
+from sottovoce.studies.mechanisms.sgd import LinearClassifier
 
 
 def tiny(**keys: Any) -> Settings:
@@ -100,9 +100,9 @@ def test_the_federated_model_is_the_mean_of_what_clients_send(mode: str) -> None
         noise = player.noise(cell, client, 1, model)
         assert noise is not None
         drawn = noise.sample(Seeds(1).client(client).get(Purpose.NOISE, 1)).reshape(model.weights.shape)
-        sent.append(Linear(model.weights + drawn, model.intercepts))
+        sent.append(LinearClassifier(model.weights + drawn, model.intercepts))
         assert first.local[client] == model.accuracy(records.x_test, records.y_test)
-    mean = Linear(sum(s.weights for s in sent) / 3, sum(s.intercepts for s in sent) / 3)
+    mean = LinearClassifier(sum(s.weights for s in sent) / 3, sum(s.intercepts for s in sent) / 3)
 
     assert set(first.federated) == {mean.accuracy(records.x_test, records.y_test)}
 
@@ -124,7 +124,7 @@ def test_noise_follows_each_clients_own_epsilon() -> None:
     settings = tiny(mode="right")
     records = load_records(settings)
     player = make_player(settings, records)
-    model = Linear(np.zeros((10, 65)), np.zeros(10))
+    model = LinearClassifier(np.zeros((10, 65)), np.zeros(10))
 
     def spread(mechanism: Any, client: int) -> float:
         noise = player.noise(Cell(mechanism, (0.1, 1.0, 10.0), 3, 30), client, 2, model)
@@ -139,7 +139,9 @@ def test_right_noise_is_made_for_all_iterations_and_the_records_of_this_one() ->
     for cumulative, releases, count in ((True, 3, 60), (False, 1, 30)):
         settings = tiny(mode="right", cumulative=cumulative, regulariser=0.5, tolerance=1e-6)
         player = make_player(settings, load_records(settings))
-        noise = player.noise(Cell("laplace", (0.5,) * 3, 3, 30), 0, 2, Linear(np.zeros((10, 65)), np.zeros(10)))
+        noise = player.noise(
+            Cell("laplace", (0.5,) * 3, 3, 30), 0, 2, LinearClassifier(np.zeros((10, 65)), np.zeros(10))
+        )
 
         l1 = math.sqrt(650) * (2 * math.sqrt(2) / count + 2e-6) / 0.5
         assert noise is not None

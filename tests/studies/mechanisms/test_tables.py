@@ -6,7 +6,7 @@ import pytest
 
 from sottovoce.core.errors import InputError
 from sottovoce.studies.mechanisms import beside, printed_cells, printed_curves, read_settings, table_cells
-from sottovoce.studies.mechanisms import tables as module
+from sottovoce.studies.mechanisms import published as module
 
 FILES = Path(__file__).parents[3] / "experiments" / "mechanisms"
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from sottovoce.core.errors import InputError, PrivacyError
-from sottovoce.experiment.folder import read_summary
+from sottovoce.runs.folder import read_summary
+from sottovoce.search.runner import RunOutcome
 from sottovoce.studies.published import listing, reproduce
-from sottovoce.studies.published.cells import Outcome
 from sottovoce.studies.published.compare import compare, ordering
 from sottovoce.studies.published.setup import resolve
 from sottovoce.studies.published.table import read_table
@@ -195,7 +195,7 @@ def test_epsilon_is_for_all_rounds_and_costs_are_at_the_best_one(tiny: Path) -> 
     table = read_table("1.1")
     row = next(row for row in table.rows if row.name == "FL-STD-DP")
     summary = {"epsilon": 2.0, "epsilon_best_round": 1.0, "epsilon_server": 9.0, "best_round": 3, "accuracy_best": 0.5}
-    private = Outcome(resolve(table, row, "full"), tiny, {**summary, "noise_multiplier": 2.0})
+    private = RunOutcome(resolve(table, row, "full"), tiny, {**summary, "noise_multiplier": 2.0})
     found = {told["column"]: told for told in compare(table, row, "full", [private], ["other data"])}
 
     assert (found["epsilon"]["ours"], found["epsilon"]["epsilon_server"]) == (2.0, 9.0)
@@ -203,7 +203,7 @@ def test_epsilon_is_for_all_rounds_and_costs_are_at_the_best_one(tiny: Path) -> 
     assert "all rounds" in found["epsilon"]["note"]
     plain = table.rows[0]
     sizes = {"paper_cost_up_bytes": 3000.0, "bytes_up_per_client_round": 1100, "expected_cohort": 5, "clients": 10}
-    full = Outcome(resolve(table, plain, "full"), tiny, {**summary, **sizes, "best_round": 4})
+    full = RunOutcome(resolve(table, plain, "full"), tiny, {**summary, **sizes, "best_round": 4})
     cost = next(told for told in compare(table, plain, "full", [full], []) if told["column"] == "cost_up")
     assert (cost["ours"], cost["measured"], cost["difference"]) == (3.0, 2.2, 2.0)
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sottovoce.threats.audit.cells import CellNoise, CellShifts
-from sottovoce.threats.audit.noise import discrete_gaussian
+from sottovoce.threats.audit.noise import CellNoise, CellShifts, discrete_gaussian
 
 RNG = np.random.default_rng(11)
 

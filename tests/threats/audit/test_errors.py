@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sottovoce.core.errors import InputError
-from sottovoce.threats.audit.errors import epsilon_from_counts, epsilon_from_rates, rate_above, rate_below
+from sottovoce.threats.audit.bounds import epsilon_from_counts, epsilon_from_rates, rate_above, rate_below
 
 
 def binomial_cdf(count: int, trials: int, rate: float) -> float:

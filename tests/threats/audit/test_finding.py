@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from sottovoce.threats.audit.errors import epsilon_from_counts
+from sottovoce.threats.audit.bounds import epsilon_from_counts
 from sottovoce.threats.audit.finding import checked, p_value_of_bound
 
 

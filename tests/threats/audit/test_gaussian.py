@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import norm
 
 from sottovoce.core.errors import InputError
-from sottovoce.threats.audit.gaussian import Spread, epsilon_of_mu, mu_below, mu_of_shift
+from sottovoce.threats.audit.bounds import Spread, epsilon_of_mu, mu_below, mu_of_shift
 
 
 @pytest.mark.parametrize("mu", [0.2, 1.0, 3.6])

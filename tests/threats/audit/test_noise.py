@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError
-from sottovoce.threats.audit.gaussian import Spread
+from sottovoce.threats.audit.bounds import Spread
 from sottovoce.threats.audit.noise import discrete_gaussian, echo, repetition, shape, shift, variance
 
 ALARM = 1e-6

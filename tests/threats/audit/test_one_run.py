@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sottovoce.core.errors import InputError
-from sottovoce.threats.audit.one_run import correct_guesses, epsilon_from_guesses, guess_tail
+from sottovoce.threats.audit.bounds import correct_guesses, epsilon_from_guesses, guess_tail
 
 
 def theorem(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from sottovoce.threats.audit.noise import discrete_gaussian
-from sottovoce.threats.audit.sample import NoiseSample
+from sottovoce.threats.audit.noise import NoiseSample, discrete_gaussian
 
 ALARM = 1e-6
 RNG = np.random.default_rng(6)

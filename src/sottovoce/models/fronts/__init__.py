@@ -6,16 +6,29 @@ synthetic records. `front.py` says what a front is; each other file is one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from sottovoce.core.errors import InputError
-from sottovoce.core.validate import nearest
+from sottovoce.core.registry import OURS, Registry
+from sottovoce.models.base import Shape
 from sottovoce.models.fronts.front import Front
-from sottovoce.models.network import Shape
 
-__all__ = ["NAMES", "Front", "check_front", "make_front"]
+__all__ = ["FRONTS", "Front", "check_front", "is_function", "make_front"]
 
-NAMES: Final = ("none", "scattering", "gabor", "fourier", "hashed")
+FRONTS: Final[Registry[Callable[..., Any]]] = Registry(
+    "front",
+    "sottovoce.fronts",
+    {
+        "scattering": "sottovoce.models.fronts.scattering:Scattering",
+        "gabor": "sottovoce.models.fronts.gabor:Gabor",
+        "fourier": "sottovoce.models.fronts.fourier:Fourier",
+        "hashed": "sottovoce.models.fronts.hashed:Hashed",
+    },
+    key="[model] front",
+    outside=", none, or module:function of your own",
+)
+"""Classes of ours; what packages give, or `module:function` names, are functions from records to features."""
 
 
 def check_front(name: str) -> None:
@@ -25,12 +38,13 @@ def check_front(name: str) -> None:
     Traceback (most recent call last):
     sottovoce.core.errors.InputError: [model] front has no 'scatering'; did you mean 'scattering'?
     """
-    module, colon, function = name.partition(":")
-    if name in NAMES or (colon and module and function):
-        return
-    guess = nearest(name, NAMES)
-    hint = f"did you mean {guess!r}?" if guess else f"known: {', '.join(NAMES)}, or module:function of your own"
-    raise InputError(f"[model] front has no {name!r}; {hint}")
+    if name != "none":
+        FRONTS.check(name)
+
+
+def is_function(name: str) -> bool:
+    """Tell whether a front is a function from outside: a user's own, or that of an installed package."""
+    return name != "none" and FRONTS.entry(name).packages != (OURS,)
 
 
 def make_front(
@@ -48,29 +62,12 @@ def make_front(
     `keys` are those of one front: `bandwidth`, `centre` and `spread` of "fourier", `ngrams` of "hashed".
     """
     check_front(name)
-    if ":" in name:
+    if is_function(name):
         from sottovoce.models.fronts.own import Own
 
         return Own(name, input_shape, dtype, input_scale, dims)
-    whole = dtype.startswith(("uint", "int"))
-    if name == "scattering":
-        from sottovoce.models.fronts.scattering import Scattering, usual_dims
-
-        return Scattering(input_shape, input_scale, dims or usual_dims(input_shape))
-    if name == "fourier":
-        from sottovoce.models.fronts.fourier import Fourier
-
-        if len(input_shape) == 1 and whole:
-            raise InputError(
-                "front 'fourier' reads rows of numbers, and these records are rows of token ids; use front = \"hashed\""
-            )
-        return Fourier(input_shape, input_scale, dims or 400, seed, **keys)
-    if name == "hashed":
-        from sottovoce.models.fronts.hashed import Hashed
-
-        if len(input_shape) == 1 and not whole:
-            raise InputError(
-                "front 'hashed' reads rows of token ids, and these records are rows of numbers; use front = \"fourier\""
-            )
-        return Hashed(input_shape, dims or 2000, seed=seed, **keys)
-    raise InputError(f"front {name!r} fills w_0 of a network and gives no features")
+    make = None if name == "none" else getattr(FRONTS[name], "make", None)
+    if make is None:
+        raise InputError(f"front {name!r} fills w_0 of a network and gives no features")
+    front: Front = make(input_shape, dtype, input_scale=input_scale, dims=dims, seed=seed, **keys)
+    return front

@@ -7,8 +7,6 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["gaussian", "mirrored", "morlet", "thinning"]
-
 
 def morlet(size: int, angle: float, *, sigma: float, frequency: float, slant: float) -> NDArray[np.complex128]:
     """Return a wave under a Gaussian, (size, size), with mean zero.

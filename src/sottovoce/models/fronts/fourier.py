@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError
 from sottovoce.core.streams import Purpose, Streams
+from sottovoce.models.base import Shape
 from sottovoce.models.fronts.projection import LENGTH
-from sottovoce.models.network import Shape
-
-__all__ = ["Fourier"]
 
 Floats = NDArray[np.float32]
 
@@ -45,6 +43,18 @@ class Fourier:
     spread: tuple[float, ...] = ()  # one a column; empty: 1
 
     name: ClassVar[str] = "fourier"
+    parallel: ClassVar[bool] = True
+
+    @classmethod
+    def make(
+        cls, input_shape: Shape, dtype: str, *, input_scale: float, dims: int | None, seed: int, **keys: Any
+    ) -> Self:
+        """Return the front for stored records of a shape and type, not yet fitted."""
+        if len(input_shape) == 1 and dtype.startswith(("uint", "int")):
+            raise InputError(
+                "front 'fourier' reads rows of numbers, and these records are rows of token ids; use front = \"hashed\""
+            )
+        return cls(input_shape, input_scale, dims or 400, seed, **keys)
 
     def __post_init__(self) -> None:
         if len(self.input_shape) != 1:
@@ -68,6 +78,10 @@ class Fourier:
         directions, phases = self._waves
         angles = (x.astype(np.float32) * np.float32(self.input_scale)) @ directions + phases
         return np.asarray(np.cos(angles) * np.float32(LENGTH * math.sqrt(2 / self.dims)))
+
+    def probe_features(self, x: NDArray[Any]) -> Floats:
+        """Return `features`: nothing is fitted."""
+        return self.features(x)
 
     def fitted(self, public: NDArray[Any], scale: float, threads: int = 1) -> Self:
         """Return itself: nothing is fitted."""

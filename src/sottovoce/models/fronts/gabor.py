@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError
 from sottovoce.core.vectors import Vector
-from sottovoce.models.fronts.chunks import mapped
 from sottovoce.models.fronts.filters import gaussian, morlet
+from sottovoce.models.fronts.front import mapped
 from sottovoce.models.fronts.projection import LENGTH, Projection
 from sottovoce.models.network import Conv2d, Flatten, Linear, MaxPool, Network
-
-__all__ = ["Gabor"]
 
 _ORIENTATIONS: Final = 7
 _SIZE: Final = 5

@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 from sottovoce.core import native
 from sottovoce.core.errors import InputError
 from sottovoce.core.validate import in_range
+from sottovoce.models.base import Shape
 from sottovoce.models.fronts.projection import unit
-from sottovoce.models.network import Shape
-
-__all__ = ["Hashed"]
 
 _LONGEST: Final = 8  # tokens of an n-gram
 _ODD: Final = 0x9E3779B97F4A7C15
@@ -43,6 +41,18 @@ class Hashed:
     seed: int = 1
 
     name: ClassVar[str] = "hashed"
+    parallel: ClassVar[bool] = True
+
+    @classmethod
+    def make(
+        cls, input_shape: Shape, dtype: str, *, input_scale: float, dims: int | None, seed: int, ngrams: int = 1
+    ) -> Self:
+        """Return the front for stored records of a shape and type, not yet fitted."""
+        if len(input_shape) == 1 and not dtype.startswith(("uint", "int")):
+            raise InputError(
+                "front 'hashed' reads rows of token ids, and these records are rows of numbers; use front = \"fourier\""
+            )
+        return cls(input_shape, dims or 2000, ngrams, seed)
 
     def __post_init__(self) -> None:
         if len(self.input_shape) != 1:
@@ -72,6 +82,10 @@ class Hashed:
         counts = np.zeros((len(x), self.dims), np.float32)
         _count(np.ascontiguousarray(x, np.uint64), self.ngrams, self.seed, counts)
         return unit(np.sign(counts) * np.sqrt(np.abs(counts)))
+
+    def probe_features(self, x: NDArray[Any]) -> Floats:
+        """Return `features`: nothing is fitted."""
+        return self.features(x)
 
     def fitted(self, public: NDArray[Any], scale: float, threads: int = 1) -> Self:
         """Return itself: nothing is fitted."""

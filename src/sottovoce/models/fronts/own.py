@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final, Self, final
+from typing import Any, ClassVar, Final, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError
-from sottovoce.models.fronts.chunks import mapped
+from sottovoce.models.base import Shape
+from sottovoce.models.fronts.front import mapped
 from sottovoce.models.fronts.projection import Projection
-from sottovoce.models.network import Shape
-
-__all__ = ["Own"]
 
 _RECORDS: Final = 3  # of a trial
 _NEAR: Final = 1e-4  # of the largest feature: libraries round otherwise for one record than for three
@@ -27,7 +24,7 @@ Floats = NDArray[np.float32]
 @final
 @dataclass(frozen=True, eq=False)
 class Own:
-    """Front that is a function of the user's, `module:function`: stored records in, (records, features) out.
+    """Front that is a function of the user's or of a package: stored records in, (records, features) out.
 
     The features are taken as they are; with `dims`, they are projected by public records (`projection.py`, one place).
 
@@ -37,12 +34,14 @@ class Own:
     on made-up records before the run; it cannot be proven.
     """
 
-    name: str  # module:function
+    name: str  # module:function, or the name that a package gives it
     input_shape: Shape
     dtype: str
     input_scale: float = 1.0  # for whoever asks; the function gets records as they are stored
     dims: int | None = None
     projection: Projection | None = None
+
+    parallel: ClassVar[bool] = False  # nobody knows what a user's function shares
 
     def __post_init__(self) -> None:
         if self.dims is not None and not 1 <= self.dims <= self.given:
@@ -81,6 +80,10 @@ class Own:
     def features(self, x: NDArray[Any]) -> Floats:
         """Return the features of stored records."""
         return self._called(x) if self.dims is None else self._known.features(self.coefficients(x))
+
+    def probe_features(self, x: NDArray[Any]) -> Floats:
+        """Return the first of what the projection would read."""
+        return self._called(x)[:, : self.width]
 
     def fitted(self, public: NDArray[Any], scale: float, threads: int = 1) -> Self:
         """Return a copy whose projection was measured on public records, if there is to be one."""
@@ -135,13 +138,6 @@ class Own:
 
     def _function(self) -> Callable[[NDArray[Any]], Any]:
         # Not kept: a function of a module that is imported is not always one that can be pickled.
-        module, _, attribute = self.name.partition(":")
-        try:
-            found = getattr(importlib.import_module(module), attribute)
-        except AttributeError:
-            raise InputError(f"front {self.name!r}: module {module!r} has no {attribute!r}") from None
-        except Exception as error:  # whatever a foreign module raises while it is imported
-            raise InputError(f"front {self.name!r}: module {module!r} cannot be imported: {error}") from error
-        if not callable(found):
-            raise InputError(f"front {self.name!r}: {attribute!r} is not a function")
-        return found  # type: ignore[no-any-return]
+        from sottovoce.models.fronts import FRONTS
+
+        return FRONTS[self.name]

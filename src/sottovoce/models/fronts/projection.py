@@ -29,8 +29,6 @@ from sottovoce.core import native, wire
 from sottovoce.core.errors import InputError, WireError
 from sottovoce.core.vectors import Vector
 
-__all__ = ["LENGTH", "Projection", "unit"]
-
 LENGTH: Final = 1 / 0.3  # of a record's features
 _SHRINKAGE: Final = 0.02  # of the largest standard deviation of a channel, added to each
 _LEAST: Final = 1e-9  # variance, as a share of the largest, from which a product counts as one
@@ -110,7 +108,7 @@ class Projection:
     @classmethod
     def read(cls, payload: bytes, *, channels: int, places: int, dims: int) -> tuple[Self, bytes]:
         """Return what `payload` wrote for coefficients of this shape, and the rest."""
-        reader = _Reader(payload)
+        reader = _FrameReader(payload)
         rows = reader.take(_SIZES, 32)
         if not (1 <= rows[0] <= min(channels, dims) and 1 <= rows[1] <= min(places, dims)):
             raise WireError(f"set-up has {rows.tolist()} axes for {channels} channels and {places} places")
@@ -143,7 +141,7 @@ def unit(features: Floats) -> Floats:
     return np.asarray(features * (np.float32(LENGTH) / np.where(length > 0, length, np.float32(1))))
 
 
-class _Reader:
+class _FrameReader:
     """The frames of a payload, one after the other."""
 
     def __init__(self, payload: bytes) -> None:

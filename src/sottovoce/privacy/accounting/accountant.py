@@ -23,17 +23,6 @@ from sottovoce.core.validate import in_range, one_of
 from sottovoce.privacy.accounting import distributions
 from sottovoce.privacy.accounting.events import ACCOUNTANTS, Accountant, Event
 
-__all__ = [
-    "epsilon",
-    "epsilon_server",
-    "epsilons_by_round",
-    "noise_multiplier",
-    "renyi",
-    "renyi_orders",
-    "rough_noise",
-    "truncation_slack",
-]
-
 FINE: Final = (
     100  # steps of the discretised privacy loss in one round's standard deviation; an upper bound whatever it is
 )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, Final
 
 from sottovoce.core.errors import InputError
 from sottovoce.core.validate import in_range, one_of
@@ -11,7 +13,7 @@ from sottovoce.privacy.accounting import accountant as accounts
 from sottovoce.privacy.accounting.events import ACCOUNTANTS, SAMPLINGS, Accountant, Event, Sampling
 from sottovoce.privacy.accounting.participation import participation_cap
 
-__all__ = ["calculate", "curve"]
+DEFAULT_THRESHOLD: Final = Fraction(2, 3)  # of a cohort must stay to the end, in runs and here, if nothing is said
 
 
 def calculate(
@@ -24,7 +26,7 @@ def calculate(
     sampling: Sampling = "poisson",
     accountant: Accountant = "pld",
     max_participations: int | None = None,
-    threshold: float = 1.0,
+    threshold: float = float(DEFAULT_THRESHOLD),
 ) -> dict[str, Any]:
     """Return noise, both epsilons and the participation cap; give either the noise or the epsilon.
 
@@ -86,6 +88,22 @@ def curve(
     _check(sample_rate, rounds, delta, sampling, accountant)
     event = _event(noise_multiplier, sample_rate, rounds, sampling)
     return accounts.epsilons_by_round([], event, delta=delta, accountant=accountant)
+
+
+def server_curve(found: Mapping[str, Any], points: int = 60) -> list[tuple[int, float]]:
+    """Return epsilon against the server after some of the rounds, from what `calculate` returned, to plot.
+
+    The server sees every contribution, so that a client counts in each round until it may contribute no more.
+    """
+    rounds, cap = int(found["rounds"]), int(found["max_participations"])
+    event = _event(found["noise_multiplier"], found["sample_rate"], rounds, found["sampling"])
+    left = event.left(found["threshold"])
+    counts = sorted({max(1, round(cap * place / points)) for place in range(1, points + 1)})
+    reached = [
+        (count, accounts.epsilon_server([(left, count)], delta=found["delta"], accountant=found["accountant"]))
+        for count in counts
+    ]
+    return reached + ([(rounds, reached[-1][1])] if rounds > cap else [])
 
 
 def _event(multiplier: float, sample_rate: float, rounds: int, sampling: Sampling) -> Event:

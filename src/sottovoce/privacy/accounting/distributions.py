@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from sottovoce.privacy.accounting.events import Event
 
-__all__ = ["composed", "curve", "spread"]
-
 CURVE: Final = 20  # grid steps, as `steps` below, for one value a round
 POINTS: Final = 5000  # of a grid at most, about, times `steps`: little noise spreads losses so wide that memory fills
 TAIL: Final = 8.5  # standard deviations of a Gaussian, beyond which dp-accounting looks no further

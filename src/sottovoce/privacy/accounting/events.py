@@ -9,8 +9,6 @@ from typing import Literal
 from sottovoce.core.validate import in_range, one_of
 from sottovoce.privacy.adjacency import ADJACENCY
 
-__all__ = ["ACCOUNTANTS", "SAMPLINGS", "Accountant", "Event", "Sampling"]
-
 Accountant = Literal["pld", "rdp", "moments"]
 Sampling = Literal["poisson", "fixed"]
 ACCOUNTANTS: tuple[Accountant, ...] = ("pld", "rdp", "moments")

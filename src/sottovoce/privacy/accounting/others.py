@@ -32,8 +32,6 @@ from numpy.typing import NDArray
 
 from sottovoce.privacy.accounting.events import Sampling
 
-__all__ = ["Others"]
-
 Counts = NDArray[np.int64]
 Values = NDArray[np.float64]
 

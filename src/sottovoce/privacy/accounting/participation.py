@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 from sottovoce.core.errors import PrivacyError
 from sottovoce.core.validate import in_range
-from sottovoce.privacy.accounting.binomial import upper_quantile
 from sottovoce.privacy.accounting.events import Sampling
 
-__all__ = ["participation_cap"]
+
+@cache
+def upper_quantile(tail: float, trials: int, probability: float) -> int:
+    """Return the smallest m with P[Binomial(trials, probability) > m] <= tail.
+
+    >>> upper_quantile(1e-30, 200, 1 / 60)
+    40
+    """
+    from scipy.stats import binom
+
+    low, high = -1, trials
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if binom.sf(middle, trials, probability) <= tail else (middle, high)
+    return high
 
 
 def participation_cap(

@@ -21,8 +21,6 @@ from sottovoce.core.errors import PrivacyError
 from sottovoce.privacy.accounting import accountant as accounts
 from sottovoce.privacy.accounting.events import Event
 
-__all__ = ["Cost", "Limit", "Total", "added", "fixed", "order_for"]
-
 RESERVE: Final = 1e-5  # of a plan's delta, which pays for its lattice and for caps that nobody reaches
 ADDED, PRICED, SLACK = 0.5, 0.25, 0.25  # parts of a limit's delta: for adding, for the filter, for what it leaves out
 
@@ -108,7 +106,7 @@ class Cost:
             raise ValueError(f"no cost of a run: {error}") from None
 
 
-class Total(NamedTuple):
+class TotalCost(NamedTuple):
     """What several releases cost together, and by which sum; an epsilon is infinite where there is no bound."""
 
     epsilon: float
@@ -117,9 +115,9 @@ class Total(NamedTuple):
     method: str
 
 
-def added(costs: Sequence[Cost]) -> Total:
+def added(costs: Sequence[Cost]) -> TotalCost:
     """Return the sums of epsilons and deltas: they hold however runs were chosen, and whenever one stops."""
-    return Total(
+    return TotalCost(
         sum(cost.epsilon for cost in costs),
         sum(cost.epsilon_server for cost in costs),
         sum(cost.delta for cost in costs),
@@ -127,7 +125,7 @@ def added(costs: Sequence[Cost]) -> Total:
     )
 
 
-def fixed(costs: Sequence[Cost]) -> Total:
+def fixed(costs: Sequence[Cost]) -> TotalCost:
     """Return what runs cost together that were all fixed before the first was looked at, such as those of a sweep.
 
     The accountant gets the largest delta of the runs; what the Gaussians do not describe is added to it.
@@ -146,7 +144,7 @@ def fixed(costs: Sequence[Cost]) -> Total:
         outsiders = (plain.epsilon, plain.delta)
     if not (server[0] <= plain.epsilon_server and server[1] <= plain.delta):
         server = (plain.epsilon_server, plain.delta)
-    return Total(
+    return TotalCost(
         outsiders[0],
         server[0],
         max(outsiders[1], server[1]),

@@ -15,8 +15,6 @@ from sottovoce.core.errors import InputError, PrivacyError, RunError
 from sottovoce.core.validate import in_range
 from sottovoce.core.vectors import Vector
 
-__all__ = ["LEAST_CLIP_NORM", "MOST_CLIP_NORM", "Adaptive", "clip", "norm", "public_clip_norm", "unsafe_clip_norm"]
-
 LEAST_CLIP_NORM: Final = 1e-20  # far from where a message, in grid steps, leaves the range of a float
 MOST_CLIP_NORM: Final = 1e20
 

@@ -12,9 +12,7 @@ from sottovoce.core.errors import PrivacyError
 from sottovoce.core.validate import in_range
 from sottovoce.privacy.noise.lattice import ROUNDING, sum_slack
 from sottovoce.privacy.noise.table import can_tabulate
-from sottovoce.privacy.plan.shares import Shares
-
-__all__ = ["Form", "NoiseGrid", "solve_grid"]
+from sottovoce.privacy.plan.cohort import Shares
 
 Form = Literal["floats", "signs"]
 
@@ -24,6 +22,9 @@ COARSEST: Final = 20.0  # at least: there rounding of width 2 costs one per cent
 TAIL: Final = 12.0  # standard deviations of noise that the modulus leaves room for
 MAX_BITS: Final = 30
 PRECISIONS: Final = range(4, 9)  # binary digits of a centre
+UNIT_PRECISIONS: Final = range(4, 19)  # of the centre of one unit, whose site adds many of them
+BIAS_SHARE: Final = 1 / 4  # of the noise: what the roundings of all units together may add to a coordinate
+SIGN_STEPS: Final = 64  # of the precision in the centre of a unit's sign: its rounding costs at most a 64th
 ROUNDING_SHARE: Final = 1 / 12  # of the clip norm: how long the vector of all rounding errors of the centres may be
 
 
@@ -53,8 +54,12 @@ def solve_grid(
     max_slack: float = 1e-20,
     step_one: bool = False,
     bits: int | None = None,
+    units: int | None = None,
 ) -> NoiseGrid:
     """Return the grid with the fewest bits, and of those the finest; `step_one` is the papers' grid for signs.
+
+    With `units` a message is the sum of a site's units, at most so many of all sites together; each is rounded to a
+    centre so fine that the roundings of all of them, even if all go the same way, are below the noise.
 
     Guarantee: the sum of any cohort up to the cap fits the modulus with 12 standard deviations to spare, centres
     counted at their largest; the noise of a whole cohort, less the rounding width, is `noise_multiplier` clip norms;
@@ -67,17 +72,17 @@ def solve_grid(
     reason = "it would wrap; lower the cohort cap"
     for width in [bits] if bits is not None else range(2, MAX_BITS + 1):
         room = 2.0 ** (width - 1) - 1
-        finest = _finest(noise_multiplier, shares, length, form, room, step_one)
+        finest = _finest(noise_multiplier, shares, length, form, room, step_one, units)
         if finest is None:
             continue
-        grid = _grid(noise_multiplier, finest, shares, length, form, width)
+        grid = _grid(noise_multiplier, finest, shares, length, form, width, units)
         if grid.slack > max_slack:
             reason = (
                 "the noise of that grid is too far from a Gaussian at so large an epsilon; lower it, or raise the noise"
             )
-        elif grid.precision > PRECISIONS[-1]:
+        elif grid.precision > _precisions(units)[-1]:
             reason = "messages would round to nothing; lower the noise, or send fewer values"
-        elif not can_tabulate(grid.variance / shares.floor, 1 << grid.precision):
+        elif not can_tabulate(grid.variance / shares.floor, 1 << min(grid.precision, PRECISIONS[-1])):
             reason = "the noise is too wide for the exact sampler; raise epsilon or cohort_floor"
         else:
             return grid
@@ -87,24 +92,27 @@ def solve_grid(
             f"got {bits}; leave bits out and they are solved for"
         )
     raise PrivacyError(
-        f"no grid of up to {MAX_BITS} bits serves the sum of {shares.cap} messages of {length} values at noise "
-        f"multiplier {noise_multiplier:.4g}: {reason}"
+        f"no grid of up to {MAX_BITS} bits serves the sum of {units or shares.cap} messages of {length} values at "
+        f"noise multiplier {noise_multiplier:.4g}: {reason}"
     )
 
 
-def _finest(z: float, shares: Shares, length: int, form: Form, room: float, step_one: bool) -> float | None:
+def _finest(
+    z: float, shares: Shares, length: int, form: Form, room: float, step_one: bool, units: int | None
+) -> float | None:
     """Return the largest radius whose sums fit `room` on either side of zero."""
+    most = shares.cap if units is None else units
 
     def needs(radius: float) -> float:
         largest = radius / math.sqrt(length) if form == "signs" else radius
-        return shares.cap * largest + TAIL * math.sqrt(_variance(z, radius))
+        return most * largest + TAIL * math.sqrt(_variance(z, radius))
 
     if step_one:
         radius = math.nextafter(math.sqrt(length), math.inf)  # so that `length` ones are not longer
         return radius if needs(radius) <= room else None
     low, high = COARSEST / z, max(FINEST, FINEST_SHARE * math.sqrt(shares.cap)) / z
     # Few clients with much noise in many coordinates: centres would round to nothing, so the grid must be finer.
-    least = _rounding_error(length, PRECISIONS[-1]) / ROUNDING_SHARE if form == "floats" else 0.0
+    least = _rounding_error(length, _precisions(units)[-1]) / ROUNDING_SHARE if form == "floats" else 0.0
     low, high = max(low, least), max(high, least)
     if needs(low) > room:
         return None
@@ -114,15 +122,34 @@ def _finest(z: float, shares: Shares, length: int, form: Form, room: float, step
     return low
 
 
-def _grid(z: float, radius: float, shares: Shares, length: int, form: Form, bits: int) -> NoiseGrid:
+def _grid(z: float, radius: float, shares: Shares, length: int, form: Form, bits: int, units: int | None) -> NoiseGrid:
     variance = _variance(z, radius)
     largest = radius / math.sqrt(length) if form == "signs" else radius
-    margin = 2.0 ** (bits - 1) - 1 - shares.cap * largest
+    margin = 2.0 ** (bits - 1) - 1 - (shares.cap if units is None else units) * largest
     wrap = min(1.0, 2 * length * math.exp(-margin * margin / (2 * variance)))
     worst = max(float(np.max(sum_slack(known, variance / shares.sizes))) for known in shares.unknown_shares())
-    fits = [k for k in PRECISIONS if _rounding_error(length, k) <= radius * ROUNDING_SHARE * (1 + 1e-9)]
-    precision = 0 if form == "signs" else (fits[0] if fits else PRECISIONS[-1] + 1)
+    precision = _precision(radius, variance, length, form, units)
     return NoiseGrid(bits, radius, variance, precision, wrap, length * worst)
+
+
+def _precisions(units: int | None) -> range:
+    return PRECISIONS if units is None else UNIT_PRECISIONS
+
+
+def _precision(radius: float, variance: float, length: int, form: Form, units: int | None) -> int:
+    """Return the fewest binary digits of a centre; one more than there may be, if these are not enough."""
+    if form == "signs" and units is None:
+        return 0
+
+    def enough(precision: int) -> bool:
+        if form == "signs":
+            return radius / math.sqrt(length) * 2.0**precision >= SIGN_STEPS
+        if _rounding_error(length, precision) > radius * ROUNDING_SHARE * (1 + 1e-9):
+            return False
+        return units is None or units / 2.0 ** (precision + 1) <= BIAS_SHARE * math.sqrt(variance)
+
+    allowed = _precisions(units)
+    return next((digits for digits in allowed if enough(digits)), allowed[-1] + 1)
 
 
 def _variance(z: float, radius: float) -> float:

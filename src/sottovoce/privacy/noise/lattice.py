@@ -33,8 +33,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["ROUNDING", "rounding_ratio", "sum_slack"]
-
 ROUNDING: Final = 2.0  # s, in grid units
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,9 @@ from sottovoce.privacy.noise.randomness import Bits
 from sottovoce.privacy.noise.sampler import Words, draw
 from sottovoce.privacy.noise.table import centred_tables, fraction_tables
 
-__all__ = ["add_noise", "protect_floats", "protect_signs", "to_floats"]
+COARSE: Final = 8  # binary digits of a centre that tables are made for
+_ATTEMPTS: Final = 64
+NARROW: Final = 6  # standard deviation, in steps of 2^-COARSE, of the draw that stands for further digits
 
 
 def protect_floats(
@@ -63,6 +66,58 @@ def sign_centre(radius: float, length: int) -> Fraction:
     while centre * centre * length > Fraction(radius) ** 2:
         centre = Fraction(math.nextafter(float(centre), 0.0))
     return centre
+
+
+def unit_centres(messages: Vector, *, clip_norm: float, radius: float, precision: int) -> NDArray[np.int32]:
+    """Return the centres of some units, a row each: clipped, rounded to steps of 2^-precision, clipped again.
+
+    Guarantee: every row, as exact integers in units of 2^-precision, has norm at most `radius`, and depends on that
+    unit's message alone. A message that is not finite counts as zero.
+    """
+    messages = np.array(messages, np.float32)
+    messages[~np.isfinite(messages).all(axis=1)] = 0
+    lengths = np.array([norm(message) for message in messages])  # added in one order on every machine
+    values = messages.astype(np.float64)
+    scales = 2.0**precision * radius / np.maximum(lengths, clip_norm)
+    most = math.floor(Fraction(radius) ** 2 * 4**precision)
+    centres = np.empty(values.shape, np.int32)
+    rows = np.arange(len(values))
+    for attempt in range(_ATTEMPTS):
+        centres[rows] = np.rint(values[rows] * scales[rows, None])
+        squares = (centres[rows].astype(np.int64) ** 2).sum(axis=1)
+        rows, squares = rows[squares > most], squares[squares > most]
+        if not rows.size:
+            return centres
+        # Rounding lengthened these. Aim below the limit, and further below it each time.
+        scales[rows] *= np.sqrt(most / squares) * (1 - min(0.5, 1e-6 * 2.0**attempt))
+    centres[rows] = 0
+    return centres
+
+
+def unit_sign_centre(radius: float, length: int, precision: int) -> int:
+    """Return the centre of a unit's sign in steps of 2^-precision: `length` of them are not longer than `radius`."""
+    return math.isqrt(math.floor(Fraction(radius) ** 2 * 4**precision / length))
+
+
+def protect_total(
+    total: NDArray[np.int64], *, precision: int, share_variance: Fraction, bits: int, randomness: Bits
+) -> Words:
+    """Return the words of a site: discrete Gaussians around the exact sum of its units' centres.
+
+    The sum is neither clipped nor rounded: rounding would let one unit move it by more than its own centre. Its digits
+    beyond `COARSE` are drawn first, by a narrow discrete Gaussian on the lattice of 2^-COARSE around them, which the
+    wide one then centres at (Peikert 2010, Theorem 3.1). With a width of `NARROW` steps the two together are, outcome
+    by outcome, one discrete Gaussian of the whole variance within a factor of 1 + e^-700.
+    """
+    base, rest = total >> precision, (total & ((1 << precision) - 1)).astype(np.int32)
+    if precision > COARSE:
+        narrow = fraction_tables(Fraction(NARROW**2), precision - COARSE)
+        rest = draw(narrow, rest, randomness).view(np.int32)
+        share_variance -= Fraction(NARROW**2, 4**COARSE)
+        precision = COARSE
+    words = draw(fraction_tables(share_variance, precision), rest, randomness, modulus_bits=bits)
+    mask = np.int64((1 << bits) - 1)
+    return ((base + words.astype(np.int64)) & mask).astype(np.uint32)
 
 
 def add_noise(total: Words, variance: Fraction, bits: int, randomness: Bits) -> Words:

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from sottovoce.core.cipher import KEY_SIZE, keystream
 from sottovoce.core.errors import InputError
 
-__all__ = ["Bits", "Randomness"]
-
 _ZEROS: Final = bytes(1 << 18)
 
 

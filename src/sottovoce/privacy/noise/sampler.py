@@ -16,8 +16,6 @@ from sottovoce.core.errors import InputError, RunError
 from sottovoce.privacy.noise.randomness import Bits
 from sottovoce.privacy.noise.table import Tables
 
-__all__ = ["draw", "invert"]
-
 CHUNK: Final = 1 << 15
 SPARE: Final = 64  # words for ties, per call; needing them all has a probability below 2^-3000
 

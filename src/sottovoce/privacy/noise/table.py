@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 
 from sottovoce.core.errors import InputError
 
-__all__ = ["Tables", "can_tabulate", "centred_tables", "fraction_tables", "gaussian_weights"]
-
 WORK_BITS: Final = 320  # of the fixed-point weights; each of at most 2^24 steps loses one unit in the last place
 THRESHOLD_BITS: Final = 128
 REACH: Final = Fraction(27, 2)  # in standard deviations; what lies beyond weighs less than 2^-128

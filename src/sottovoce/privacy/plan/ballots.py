@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,12 +26,7 @@ from sottovoce.privacy.noise.lattice import ROUNDING, sum_slack
 from sottovoce.privacy.noise.randomness import Randomness
 from sottovoce.privacy.noise.sampler import draw
 from sottovoce.privacy.noise.table import can_tabulate, centred_tables
-from sottovoce.privacy.plan.shares import Shares
-
-if TYPE_CHECKING:
-    from sottovoce.privacy.plan.plan import PrivacyPlan
-
-__all__ = ["WORD_BITS", "describe_ballots", "noise", "solve_ballot_grid"]
+from sottovoce.privacy.plan.cohort import Shares
 
 WORD_BITS: Final = (16, 32)  # of the aggregators' shares: what their words may have
 
@@ -71,17 +66,3 @@ def noise(grid: NoiseGrid | None, length: int, randomness: Randomness) -> NDArra
     tables = centred_tables(Fraction(grid.variance) / 2, (Fraction(0),))
     drawn = draw(tables, np.zeros(length, np.int32), randomness.bits())
     return drawn.view(np.int32).astype(np.int64)
-
-
-def describe_ballots(plan: PrivacyPlan) -> dict[str, Any]:
-    """Return what a plan of ballots promises in other words, or beside, that of the clients' noise."""
-    return {
-        "noise_by": "two aggregators",
-        "aggregator_noise_multiplier": plan.noise_multiplier / math.sqrt(2),
-        "epsilon_against": "anyone who does not know who was sampled; trusts that both aggregators add their noise",
-        "epsilon_server_against": "either aggregator, with any other clients, while the other one adds its noise",
-        "epsilon_both_aggregators": None,
-        "epsilon_both_aggregators_is": "infinite: leader and helper together open every ballot",
-        "bits_per_coordinate": 1,
-        "share_bits": plan.bits,
-    }

@@ -10,13 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.privacy.accounting import accountant as accounts
-from sottovoce.privacy.plan.shares import Shares
-from sottovoce.privacy.plan.solver import accounted, accounted_delta, against
+from sottovoce.privacy.plan.charges import accounted, accounted_delta, against
+from sottovoce.privacy.plan.cohort import Shares
 
 if TYPE_CHECKING:
     from sottovoce.privacy.plan.plan import PrivacyPlan
-
-__all__ = ["Omission", "Weakened", "epsilons_under_attack"]
 
 RARE: Final = 1e-2  # of delta: how likely rounds with more attackers than are charged for may be
 

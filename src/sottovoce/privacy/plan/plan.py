@@ -25,18 +25,23 @@ from sottovoce.privacy.noise.grid import NoiseGrid
 from sottovoce.privacy.noise.mechanisms import Gaussian
 from sottovoce.privacy.noise.randomness import Randomness
 from sottovoce.privacy.plan import ballots
-from sottovoce.privacy.plan.apart import solve_here_or_apart
-from sottovoce.privacy.plan.cohort import Counts, Drawn, draw_cohort
+from sottovoce.privacy.plan.charges import accounted, accounted_delta, against, answered, apart_cost, events_of
+from sottovoce.privacy.plan.cohort import Counts, Drawn, Shares, draw_cohort, floor_note
+from sottovoce.privacy.plan.describe import describe
+from sottovoce.privacy.plan.process import solve_here_or_apart
 from sottovoce.privacy.plan.request import NoiseBy, PrivacyRequest, check_keys
 from sottovoce.privacy.plan.server import Targets, expected_contributions
-from sottovoce.privacy.plan.shares import Shares, floor_note
 from sottovoce.privacy.plan.solve import grid_costs
-from sottovoce.privacy.plan.solver import accounted, accounted_delta, against, answered, events_of
-from sottovoce.privacy.plan.statement import describe
 
-__all__ = ["PrivacyPlan", "Release"]
-
-_LATER_KEYS: Final = ("answer_rate", "floor_share", "unsafe_test")  # of a request, that older ledgers do not know
+_LATER_KEYS: Final = (
+    "answer_rate",
+    "floor_share",
+    "unsafe_test",
+    "unit",
+    "units",
+    "unit_rate",
+    "apart",
+)  # of a request, that older ledgers do not know
 
 
 class Release(NamedTuple):
@@ -58,6 +63,10 @@ class PrivacyPlan:
     - `epsilon_server` against the server with `colluders` of each cohort, who know who was sampled and all noise but
       that of the honest ones among the fewest clients that a sum may be opened with;
     - `epsilon_member` against one client of the cohort, who knows who was in its cohorts and its own share of noise.
+
+    Where the unit is a record or a person, `clients` are the sites that hold them, "each client" above reads "each
+    unit", and all three numbers count on the sites' coins, which nobody but the site knows; `epsilon_member` is then
+    `epsilon_site`, against another site. A site adds the centres of its units and protects their sum once.
 
     An epsilon is infinite where there is no bound. A plan whose fields were changed by hand does not construct.
     """
@@ -114,6 +123,8 @@ class PrivacyPlan:
         self._check_randomness(randomness)
         self.shares.check(cohort, cohort)
         request = self.request
+        if request.of_sites:
+            raise PrivacyError(f"this plan protects each {request.unit} of a site; add `centres`, and `protect_total`")
         expected = np.int8 if request.form == "signs" else np.float32
         if message.shape != (request.length,) or message.dtype != expected:
             raise InputError(
@@ -140,6 +151,41 @@ class PrivacyPlan:
             extra=() if self.adaptive is None else (self._count_centre(message, bound),),
             share_variance=share,
             bits=self.grid.bits,
+            randomness=randomness.bits(),
+        )
+
+    def centres(self, messages: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the sum of the centres of some units, a row each, as exact integers.
+
+        Guarantee: each unit moves the sum by at most one clip norm, and its part in it depends on its own row alone.
+        """
+        request, grid = self.request, self._unit_grid
+        if messages.ndim != 2 or messages.shape[1] != request.length:
+            raise InputError(f"messages of {request.length} values were expected, got shape {messages.shape}")
+        if request.form == "signs":
+            if not bool(((messages == 1) | (messages == -1)).all()):
+                raise InputError("signs must be +1 or -1 in every coordinate")
+            centre = path.unit_sign_centre(grid.radius, request.length, grid.precision)
+            return np.asarray(messages.sum(axis=0, dtype=np.int64) * centre)
+        rows = path.unit_centres(messages, clip_norm=request.clip_norm, radius=grid.radius, precision=grid.precision)
+        return np.asarray(rows.sum(axis=0, dtype=np.int64))
+
+    def protect_total(self, total: NDArray[np.int64], *, cohort: int, randomness: Randomness) -> NDArray[Any]:
+        """Return what a site sends: words below 2^bits, each a discrete Gaussian around the sum of its units' centres.
+
+        Guarantee: the shares of all sites of the cohort add up to noise of `noise_multiplier` clip norms (after the
+        rounding width), whatever units were drawn; `total` itself is neither clipped nor rounded.
+        """
+        self._check_randomness(randomness)
+        self.shares.check(cohort, cohort)
+        grid = self._unit_grid
+        if total.shape != (self.request.length,) or total.dtype != np.int64:
+            raise InputError(f"a sum of {self.request.length} centres was expected, got {total.dtype} {total.shape}")
+        return path.protect_total(
+            total,
+            precision=grid.precision,
+            share_variance=Fraction(grid.variance) / cohort,
+            bits=grid.bits,
             randomness=randomness.bits(),
         )
 
@@ -217,7 +263,7 @@ class PrivacyPlan:
     @property
     def expected_cohort(self) -> float:
         """Return the public number by which the server divides."""
-        return self.request.sample_rate * self.request.clients
+        return self.request.batch
 
     @property
     def cohort_cap(self) -> int:
@@ -228,13 +274,18 @@ class PrivacyPlan:
     def floor_note(self) -> str | None:
         """Say that the least cohort is too small to hide a client among others; None if it is not.
 
-        With ballots the noise of either aggregator hides a client by itself.
+        With ballots the noise of either aggregator hides a client by itself; records and persons are hidden by the
+        noise that `epsilon_site` counts.
         """
-        return None if self.shares.by_aggregators else floor_note(self.shares.floor, self.request.colluders)
+        if self.shares.by_aggregators or self.shares.of_sites:
+            return None
+        return floor_note(self.shares.floor, self.request.colluders)
 
     @property
     def draws_lost(self) -> float:
         """Return the share of the expected draws that the cap on participations turns away."""
+        if self.request.of_sites:
+            return 0.0
         return 1 - self._contributions / (self.rounds * self.request.sample_rate)
 
     @property
@@ -243,6 +294,8 @@ class PrivacyPlan:
 
         It compares plans: what is learnt in a run is limited by it.
         """
+        if self.request.of_sites:
+            return self.noise_multiplier / (math.sqrt(self.rounds) * self.request.batch)
         return self.noise_multiplier * math.sqrt(self.rounds) / (self.request.clients * self._contributions)
 
     @property
@@ -326,6 +379,29 @@ class PrivacyPlan:
             "them; ask more clients a round, or lower [aggregation] threshold"
         )
 
+    @property
+    def too_few(self) -> str | None:
+        """Say in plain words that so few clients cannot hide one among them; None if they can.
+
+        Over the run the noise is compared with the sum of all messages, if each had the clip norm and one direction.
+        """
+        request = self.request
+        ratio = self.noise_per_draw * math.sqrt(request.length) * self.update_noise_multiplier / self.noise_multiplier
+        if request.of_sites or ratio <= 1:
+            return None
+        name, value = "epsilon", self.epsilon
+        if self.targets.binding == "epsilon_server" or math.isinf(value):
+            name, value = "epsilon_server", self.epsilon_server
+        return (
+            f"{request.clients} clients cannot hide one among them: at {name} {value:.3g} the noise is {ratio:.3g} "
+            'times the sum; use [privacy] unit = "record", or more clients'
+        )
+
+    @property
+    def epsilon_site(self) -> float | None:
+        """Return epsilon against another site, for records and persons; None where clients are protected."""
+        return self.epsilon_member if self.request.of_sites else None
+
     @cached_property
     def epsilon_if_all_answer(self) -> float:
         """Return what `epsilon` is if no client that is asked ever fails to answer."""
@@ -335,7 +411,8 @@ class PrivacyPlan:
     @cached_property
     def epsilon_if_a_third_colludes(self) -> float:
         """Return what `epsilon_server` would be if a third of every cohort told the server its noise."""
-        return against(self.request, self.events(), most=self.max_participations, part=self.shares.third_part)
+        own = against(self.request, self.events(), most=self.max_participations, part=self.shares.third_part)
+        return max(own, apart_cost(self.request, self.shares.third_part))
 
     @cached_property
     def _curve(self) -> list[float]:
@@ -357,6 +434,18 @@ class PrivacyPlan:
 
     def _count_centre(self, message: Vector, clip_norm: float) -> float:
         return self._count_scale * (0.5 if norm(message) <= clip_norm else -0.5)
+
+    @property
+    def unit_grid(self) -> tuple[float, float, int]:
+        """Return the clip norm of a unit, the same in grid steps, and the binary digits of a centre."""
+        grid = self._unit_grid
+        return self.request.clip_norm, grid.radius, grid.precision
+
+    @property
+    def _unit_grid(self) -> NoiseGrid:
+        if self.grid is None or not self.request.of_sites:
+            raise PrivacyError("this plan protects clients, and not the records or persons that they hold")
+        return self.grid
 
     def _clip_norm(self, clip_norm: float | None) -> float:
         if clip_norm is None or clip_norm == self.request.clip_norm:
@@ -381,10 +470,12 @@ def _seal(parts: dict[str, Any]) -> str:
     request = plain["request"]
     if request["noise_by"] == "clients":  # as if ballots were never thought of: older ledgers stay valid
         del request["noise_by"], plain["shares"]["by_aggregators"]
+    if request["unit"] == "client":
+        del plain["shares"]["of_sites"], plain["shares"]["local"]
     for key in _LATER_KEYS:  # the same for these, where they are as they always were
         if request[key] == getattr(PrivacyRequest, key):
             del request[key]
-    for event in request["spent"]:
+    for event in (*request["spent"], *request.get("apart", ())):
         for key, usual in (("quorum_slack", 0), ("present", 1)):
             if event[key] == usual:
                 del event[key]

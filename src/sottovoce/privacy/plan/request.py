@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from fractions import Fraction
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.core.validate import in_range, one_of
 from sottovoce.privacy.accounting.events import ACCOUNTANTS, SAMPLINGS, Accountant, Event, Sampling
+from sottovoce.privacy.adjacency import UNITS, Adjacency, Unit
 from sottovoce.privacy.noise.clipping import LEAST_CLIP_NORM, MOST_CLIP_NORM
 from sottovoce.privacy.noise.grid import Form
-
-__all__ = ["CLIPPINGS", "MECHANISMS", "Clipping", "Mechanism", "NoiseBy", "PrivacyRequest", "check_keys"]
 
 Clipping = Literal["fixed", "public", "adaptive", "private"]
 Mechanism = Literal["discrete-gaussian", "gaussian"]
 NoiseBy = Literal["clients", "aggregators"]
 CLIPPINGS: tuple[Clipping, ...] = ("fixed", "public", "adaptive", "private")
 MECHANISMS: tuple[Mechanism, ...] = ("discrete-gaussian", "gaussian")
+_INFINITE: Final = "infinite"
 _DELETED: Final = {  # keys that once were, and what to do instead
     "weighting": "weighting by data size changes what one client may weigh, so a private run weighs every client "
     "equally; runs that are not private have [aggregation] weighting",
@@ -40,6 +41,11 @@ class PrivacyRequest:
     clients in shares, or two aggregators half each (secret ballots, `plan.ballots`). `answer_rate` is the least chance
     of each client to answer to the end of a round, whatever others do: 1 where nobody can fail, None if it is unknown.
     `floor_share` is the part of delta that a default `cohort_floor` may cost.
+
+    `unit` says who is protected: a client, or a record or person of which the clients (then called sites) hold `units`
+    in all; a site takes each of its units into a round by a secret coin of `unit_rate`. `apart` are releases about
+    other units, set aside by a rule that looks at nobody's values, such as measurements on them: a unit is touched by
+    these or by all else, so that the larger of the two costs counts.
     """
 
     clients: int
@@ -69,7 +75,11 @@ class PrivacyRequest:
     grid: Literal["solved", "papers"] = "solved"
     bits: int | None = None
     spent: tuple[Event, ...] = ()
+    apart: tuple[Event, ...] = ()  # releases about units that are set aside, which have an account of their own
     noise_by: NoiseBy = "clients"
+    unit: Unit = "client"
+    units: int | None = None  # of all sites together, which is public; for records and persons only
+    unit_rate: float = 1.0
     deployment: bool = False
     unsafe_delta: bool = False
     unsafe_clip_norm: bool = False
@@ -100,6 +110,8 @@ class PrivacyRequest:
         one_of("form", self.form, ("floats", "signs"))
         one_of("grid", self.grid, ("solved", "papers"))
         one_of("noise_by", self.noise_by, ("clients", "aggregators"))
+        one_of("unit", self.unit, UNITS)
+        self._check_units()
         self._check_budget()
         self._check_clipping()
         self._check_noise()
@@ -116,6 +128,31 @@ class PrivacyRequest:
         return self.count_stddev if self.count_stddev is not None else self.sample_rate * self.clients / 20
 
     @property
+    def of_sites(self) -> bool:
+        """Tell whether records or persons are protected, which sites hold, and not the clients themselves."""
+        return self.unit != "client"
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """Return what neighbouring runs differ in."""
+        return Adjacency(unit=self.unit)
+
+    @property
+    def protected(self) -> int:
+        """Return how many units there are."""
+        return self.clients if self.units is None else self.units
+
+    @property
+    def batch(self) -> float:
+        """Return how many units a round is expected to have, which is public: the server divides by it."""
+        return self.sample_rate * self.unit_rate * self.protected
+
+    @property
+    def local_noise(self) -> bool:
+        """Tell whether all other sites may collude, so that each adds the whole noise by itself."""
+        return self.of_sites and self.colluders >= self.clients - 1
+
+    @property
     def unsafe(self) -> tuple[str, ...]:
         """Name the unsafe keys that are in use, to be printed."""
         keys = ("unsafe_delta", "unsafe_clip_norm", "unsafe_public", "unsafe_preprocessing", "unsafe_test")
@@ -124,12 +161,44 @@ class PrivacyRequest:
     def _check_budget(self) -> None:
         if self.epsilon is None and self.epsilon_server is None and self.noise_multiplier is None:
             raise InputError("a private run needs epsilon, epsilon_server or noise_multiplier")
-        if (self.delta * self.clients >= 1 or self.delta >= 1 / self.clients) and not self.unsafe_delta:
+        number, name = self.protected, "clients" if self.unit == "client" else "units"
+        if (self.delta * number >= 1 or self.delta >= 1 / number) and not self.unsafe_delta:
             raise PrivacyError(
-                f"delta must be below 1 / clients = {1 / self.clients:.3g}, got {self.delta:g}: with such a delta one "
-                f"client, chosen at random, may be published outright; lower it, for example to "
-                f"{0.1 / self.clients:.1g}, or set unsafe_delta"
+                f"delta must be below 1 / {name} = {1 / number:.3g}, got {self.delta:g}: with such a delta one "
+                f"{self.unit}, chosen at random, may be published outright; lower it, for example to "
+                f"{0.1 / number:.1g}, or set unsafe_delta"
             )
+
+    def _check_units(self) -> None:
+        object.__setattr__(self, "unit_rate", float(self.unit_rate))
+        in_range("unit_rate", self.unit_rate, low=0, open_low=True, high=1)
+        if not self.of_sites:
+            if self.units is not None or self.unit_rate != 1:
+                raise InputError('units and unit_rate are for unit "record" or "person", got unit "client"')
+            if self.apart:
+                raise InputError("apart is of units that sites set aside, and not of clients; use spent")
+            return
+        if self.units is None:
+            raise InputError(f"units must say how many {self.unit}s all sites hold together, which is public")
+        in_range("units", self.units, low=self.clients)
+        in_range("colluders", self.colluders, low=0, high=self.clients - 1)
+        if self.noise_by == "aggregators":
+            raise InputError(f'a ballot is one bit a site and no sum over its {self.unit}s; use secure = "real"')
+        if self.sampling == "fixed" and self.sample_rate < 1:
+            raise InputError(f'sites of {self.unit}s are asked by coins, got sampling "fixed"; use "poisson"')
+        for key, wrong in (
+            ('clipping "fixed"', self.clipping != "fixed"),
+            ('mechanism "discrete-gaussian"', self.mechanism == "gaussian"),
+            ('grid "solved"', self.grid == "papers"),
+        ):
+            if wrong:
+                raise InputError(f'unit "{self.unit}" is planned with {key} only')
+        for key in ("max_participations", "cohort_cap"):
+            if getattr(self, key) is not None:
+                raise InputError(
+                    f"{key} protects clients, and with unit {self.unit!r} every round is charged whoever takes part; "
+                    "remove it"
+                )
 
     def _check_clipping(self) -> None:
         if self.form == "signs":
@@ -185,6 +254,39 @@ class PrivacyRequest:
                     f"cohort_cap must be at least the expected cohort {self.sample_rate * self.clients:g}, "
                     f"got {self.cohort_cap}"
                 )
+
+
+def request_record(request: PrivacyRequest) -> dict[str, Any]:
+    """Return a request as JSON has it, to the bit: a plan can be solved again from it, without any data."""
+    return {name: _plain(value) for name, value in asdict(request).items()}
+
+
+def read_request(record: Mapping[str, Any]) -> PrivacyRequest:
+    """Return the request that a record tells; raise InputError if it tells none."""
+    try:
+        check_keys(record)
+        keys = {name: _number(value) for name, value in record.items()}
+        keys |= {name: _events(keys[name]) for name in ("spent", "apart") if name in keys}
+        return PrivacyRequest(**keys)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"the record of a request for privacy is damaged: {error}") from None
+
+
+def _events(entries: Any) -> tuple[Event, ...]:
+    return tuple(Event(**{name: _number(value) for name, value in entry.items()}) for entry in entries)
+
+
+def _number(value: Any) -> Any:
+    return math.inf if value == _INFINITE else value
+
+
+def _plain(value: Any) -> Any:
+    """Return a value without infinities, which JSON does not have."""
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    return _INFINITE if isinstance(value, float) and math.isinf(value) else value
 
 
 def check_keys(keys: Iterable[str]) -> None:

@@ -18,21 +18,18 @@ import numpy as np
 
 from sottovoce.core.errors import PrivacyError
 from sottovoce.privacy.accounting import accountant as accounts
-from sottovoce.privacy.accounting.events import Accountant
+from sottovoce.privacy.accounting.events import Accountant, Event
 from sottovoce.privacy.adjacency import ADJACENCY
+from sottovoce.privacy.plan.charges import (
+    COARSEST_ROUNDING,
+    events_of,
+    facing,
+    noise_for_epsilon,
+    participations,
+    shares_of,
+)
+from sottovoce.privacy.plan.cohort import Shares
 from sottovoce.privacy.plan.request import PrivacyRequest
-from sottovoce.privacy.plan.shares import Shares
-from sottovoce.privacy.plan.solver import COARSEST_ROUNDING, noise_for_epsilon, participations, shares_of
-
-__all__ = [
-    "RARE_SLACK",
-    "CapSource",
-    "Targets",
-    "affordable_participations",
-    "expected_contributions",
-    "noise_for_server",
-    "with_cap",
-]
 
 RARE_SLACK: Final = 1e-3  # of delta: what the lattice may cost against the server
 MOST_CAPS: Final = 256  # that are compared
@@ -94,6 +91,8 @@ def with_cap(request: PrivacyRequest) -> Capped:
     """
     if request.max_participations is not None:
         return Capped(request, "given")
+    if request.of_sites:
+        return Capped(request, "turns hardly anybody away")  # there is none
     usual = participations(request, request.rounds, request.epsilon or request.epsilon_server or 0.0)
     if request.epsilon_server is None or request.sampling == "fixed":
         return Capped(request, "turns hardly anybody away")
@@ -113,6 +112,8 @@ def noise_for_server(request: PrivacyRequest, shares: Shares, *, rounding: float
     """Return the least noise multiplier that keeps `epsilon_server` on a grid of this `rounding`; None: no target."""
     if request.epsilon_server is None:
         return None
+    if request.of_sites:
+        return _noise_for_sites(request, shares, request.epsilon_server, rounding)
     most = participations(request, request.rounds, request.epsilon or request.epsilon_server)
     precision = _precision(request, shares) * _part(request, shares, rounding)
     noise = math.sqrt(most / precision) if precision > 0 else math.inf
@@ -124,6 +125,19 @@ def noise_for_server(request: PrivacyRequest, shares: Shares, *, rounding: float
         f"epsilon_server {request.epsilon_server:g} is out of reach with {most} participations a client and a server "
         f"that may know {1 - shares.server_part:.0%} of the noise; {way_out}"
     )
+
+
+def _noise_for_sites(request: PrivacyRequest, shares: Shares, target: float, rounding: float) -> float:
+    """Return the least noise multiplier that keeps records and persons at `target` against the server."""
+    part = shares.server_part
+
+    def events(noise: float) -> list[Event]:
+        return facing(events_of(request, shares, noise, request.rounds, rounding=rounding), part)
+
+    if any(event.left(part) <= 0 for event in events(1.0)):
+        raise PrivacyError(f"epsilon_server {target:g} is out of reach: no noise is left that the server cannot know")
+    delta = (1 - 2 * RARE_SLACK) * request.delta  # for the lattice, and for what `accounted_delta` keeps back
+    return accounts.noise_multiplier(target, events, delta=delta, accountant=request.accountant)
 
 
 def affordable_participations(request: PrivacyRequest, shares: Shares, noise: float) -> int:

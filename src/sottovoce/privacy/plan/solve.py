@@ -9,9 +9,25 @@ from typing import Any
 from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.privacy.accounting import accountant as accounts
 from sottovoce.privacy.accounting.events import Event
+from sottovoce.privacy.accounting.participation import upper_quantile
 from sottovoce.privacy.noise.grid import NoiseGrid, solve_grid
 from sottovoce.privacy.noise.lattice import ROUNDING
 from sottovoce.privacy.plan.ballots import solve_ballot_grid
+from sottovoce.privacy.plan.charges import (
+    COARSEST_ROUNDING,
+    RESERVE,
+    accounted,
+    accounted_delta,
+    against,
+    apart_cost,
+    charged,
+    events_of,
+    facing,
+    noise_for_epsilon,
+    participations,
+    shares_of,
+)
+from sottovoce.privacy.plan.cohort import Shares
 from sottovoce.privacy.plan.request import PrivacyRequest
 from sottovoce.privacy.plan.server import (
     RARE_SLACK,
@@ -21,21 +37,6 @@ from sottovoce.privacy.plan.server import (
     noise_for_server,
     with_cap,
 )
-from sottovoce.privacy.plan.shares import Shares
-from sottovoce.privacy.plan.solver import (
-    COARSEST_ROUNDING,
-    RESERVE,
-    accounted,
-    accounted_delta,
-    against,
-    charged,
-    events_of,
-    noise_for_epsilon,
-    participations,
-    shares_of,
-)
-
-__all__ = ["grid_costs", "request_grid", "solve_request"]
 
 
 def solve_request(request: PrivacyRequest) -> dict[str, Any]:
@@ -52,12 +53,33 @@ def solve_request(request: PrivacyRequest) -> dict[str, Any]:
         solved = _solved(request, shares, targets, targets.noise)
         if targets.binding == "epsilon_server":
             solved = _refined(solved)
+    solved = _with_apart(solved)
     if request.epsilon_server is not None and solved["epsilon_server"] > request.epsilon_server:
         raise PrivacyError(
             f"epsilon_server {request.epsilon_server:g} is out of reach: the noise's distance from a Gaussian leaves "
             f"{solved['epsilon_server']:.6g}; ask for a smaller one"
         )
     return solved
+
+
+def _with_apart(solved: dict[str, Any]) -> dict[str, Any]:
+    """Return the same with the cost of units that are set aside, where it is larger; refuse one above a target."""
+    request, shares = solved["request"], solved["shares"]
+    if not request.apart:
+        return solved
+    costs = {
+        "epsilon": apart_cost(request, shares.outsider_part),
+        "epsilon_server": apart_cost(request, shares.server_part),
+        "epsilon_member": apart_cost(request, shares.member_part),
+    }
+    for name in ("epsilon", "epsilon_server"):
+        target = getattr(request, name)
+        if target is not None and costs[name] > target:
+            raise PrivacyError(
+                f"what is released about the {request.unit}s that are set aside costs {name} {costs[name]:.4g}, but "
+                f"the budget is {target:g}; raise evaluation_noise_multiplier, or measure less often"
+            )
+    return solved | {name: max(solved[name], cost) for name, cost in costs.items()}
 
 
 def _solved(request: PrivacyRequest, shares: Shares, targets: Targets, noise: float) -> dict[str, Any]:
@@ -70,6 +92,8 @@ def _solved(request: PrivacyRequest, shares: Shares, targets: Targets, noise: fl
     most = participations(request, rounds, epsilon)
     grid = request_grid(request, shares, noise, rounds, epsilon, most)
     events = events_of(request, shares, noise, rounds, **grid_costs(grid, noise, shares))
+    if request.of_sites:  # what is left where shares may be missing depends on the grid, which is known now
+        epsilon = min(epsilon, against(request, events, most=most, part=shares.outsider_part))
     return {
         "request": request,
         "noise_multiplier": noise,
@@ -118,6 +142,8 @@ def _affordable_rounds(request: PrivacyRequest, shares: Shares, noise: float) ->
     if request.noise_multiplier is None:
         return request.rounds
     allowed = request.rounds
+    if request.of_sites:
+        return _affordable_rounds_of_sites(request, shares, noise)
     if request.epsilon_server is not None:
         allowed = affordable_participations(request, shares, noise)
         _check_participations(request, shares, noise, allowed)
@@ -144,6 +170,32 @@ def _affordable_rounds(request: PrivacyRequest, shares: Shares, noise: float) ->
             f"{request.epsilon:g}; raise epsilon or noise_multiplier"
         )
     return _most(request.rounds, fits)
+
+
+def _affordable_rounds_of_sites(request: PrivacyRequest, shares: Shares, noise: float) -> int:
+    """Return how many of the rounds both budgets of records and persons afford, or raise if not even one."""
+
+    def costs(rounds: int) -> dict[str, float]:
+        events = events_of(request, shares, noise, rounds, rounding=COARSEST_ROUNDING)
+        delta, accountant = (1 - 2 * RARE_SLACK) * request.delta, request.accountant
+        seen = facing(events, shares.server_part)
+        return {
+            "epsilon": accounts.epsilon(events, delta=accounted_delta(request), accountant=accountant),
+            "epsilon_server": accounts.epsilon(seen, delta=delta, accountant=accountant),
+        }
+
+    budgets = {"epsilon": request.epsilon, "epsilon_server": request.epsilon_server}
+
+    def kept(costs: dict[str, float]) -> list[str]:
+        return [name for name, budget in budgets.items() if budget is not None and costs[name] > budget]
+
+    if over := kept(costs(1)):
+        cost = costs(1)[over[0]]
+        raise PrivacyError(
+            f"{over[0]} must be at least {cost:.4g} for one round at noise multiplier {noise:g}, got "
+            f"{budgets[over[0]]:g}; raise {over[0]} or noise_multiplier"
+        )
+    return _most(request.rounds, lambda rounds: not kept(costs(rounds)))
 
 
 def _check_participations(request: PrivacyRequest, shares: Shares, noise: float, allowed: int) -> None:
@@ -196,6 +248,7 @@ def request_grid(
     if shares.by_aggregators:
         return solve_ballot_grid(noise_multiplier=noise, shares=shares, length=length, max_slack=slack)
     return solve_grid(
+        units=None if request.units is None else _most_units(request),
         noise_multiplier=noise,
         shares=shares,
         length=length,
@@ -204,6 +257,15 @@ def request_grid(
         step_one=request.grid == "papers",
         bits=request.bits,
     )
+
+
+def _most_units(request: PrivacyRequest) -> int:
+    """Return the most units of a round but for a chance of 2^-40, which the modulus leaves room for.
+
+    More would wrap, which spoils a sum and is no leak: nothing is charged for it.
+    """
+    units = request.protected
+    return units if request.unit_rate == 1 else min(units, upper_quantile(2.0**-40, units, request.unit_rate))
 
 
 def grid_costs(grid: NoiseGrid | None, noise: float, shares: Shares) -> dict[str, float]:

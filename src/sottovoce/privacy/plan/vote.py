@@ -18,8 +18,6 @@ from sottovoce.core.vectors import Vector
 from sottovoce.privacy.accounting.events import Event
 from sottovoce.privacy.plan.plan import PrivacyPlan
 
-__all__ = ["elected", "marks", "vote_plan"]
-
 
 def vote_plan(*, kept: int, noise_multiplier: float, **keys: Any) -> tuple[PrivacyPlan, tuple[Event, ...]]:
     """Return the plan of the vote and what it spends, to be given to the training plan as `spent`.

@@ -7,7 +7,7 @@ that two counts are the same.
 
 from sottovoce.secagg.ballots.chunks import bytes_between
 from sottovoce.secagg.ballots.comparison import PROOF, CountsDifferError
-from sottovoce.secagg.ballots.helper import Account, Helper
+from sottovoce.secagg.ballots.helper import Helper, HelperLedger
 from sottovoce.secagg.ballots.leader import Leader, Record
 from sottovoce.secagg.ballots.message import SEAL, ballot_size, cast
 from sottovoce.secagg.ballots.terms import BallotTerms
@@ -15,10 +15,10 @@ from sottovoce.secagg.ballots.terms import BallotTerms
 __all__ = [
     "PROOF",
     "SEAL",
-    "Account",
     "BallotTerms",
     "CountsDifferError",
     "Helper",
+    "HelperLedger",
     "Leader",
     "Record",
     "ballot_size",

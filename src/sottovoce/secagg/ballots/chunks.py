@@ -19,8 +19,6 @@ from sottovoce.secagg.ot.base import TRANSFERS
 from sottovoce.secagg.ot.extension import CHECK_SIZE, POINT_SIZE, rows_of
 from sottovoce.secagg.primitives import SIGNATURE
 
-__all__ = ["Chunk", "bytes_between", "chunks_of", "flat_bits", "rows_needed", "sums_of"]
-
 _TARGET = 1 << 20  # transfers in a chunk: 16 MB of columns
 _STEP: Final = 128
 

@@ -28,8 +28,6 @@ from sottovoce.core.errors import PrivacyError, SecAggError
 from sottovoce.secagg.ot import group
 from sottovoce.secagg.primitives import Entropy, derive
 
-__all__ = ["OFFER", "PROOF", "Comparison", "CountsDifferError"]
-
 OFFER: Final = group.ELEMENT
 PROOF: Final = 32
 

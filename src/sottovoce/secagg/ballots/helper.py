@@ -38,14 +38,12 @@ from sottovoce.secagg.ballots.leader import (
     second_session,
     session_of,
 )
-from sottovoce.secagg.ballots.message import ENVELOPE, Envelope, Pad, open_seed, pad_of, unpack_envelope
+from sottovoce.secagg.ballots.message import ENVELOPE, HelperEnvelope, Pad, open_seed, pad_of, unpack_envelope
 from sottovoce.secagg.ballots.terms import HASH, BallotTerms, accepted_digest
 from sottovoce.secagg.ot.base import TRANSFERS, BaseReceiver, BaseSender
 from sottovoce.secagg.ot.extension import CHECK_SIZE, ExtensionReceiver, ExtensionSender, word_type
 from sottovoce.secagg.ot.group import ELEMENT
 from sottovoce.secagg.primitives import SIGNATURE, Entropy, exchange_key, sign, verify, verifying_key
-
-__all__ = ["Account", "Helper"]
 
 _ENTRY: Final = 8 + HASH + ENVELOPE
 _STEPS: Final = ("hello", "keys", "roll", "confirm", "transfer", "check", "words", "compare", "prove", "open")
@@ -54,7 +52,7 @@ _COUNTED: Final = ("transfer", "check", "words", "compare", "prove", "open")  # 
 Noise = Callable[[int], NDArray[np.int64]]
 
 
-class Account(Protocol):
+class HelperLedger(Protocol):
     """The helper's own ledger."""
 
     def check_round(self, round_: int) -> None:
@@ -112,7 +110,7 @@ class Helper:
         exchange: bytes,
         keys: Mapping[int, bytes],
         *,
-        account: Account,
+        account: HelperLedger,
         noise: Noise,
         entropy: Entropy,
     ) -> None:
@@ -280,7 +278,7 @@ class Helper:
         self._expects = ("roll",)
         return bytes(words.tobytes())
 
-    def _opened(self, envelope: Envelope, round_: int, downlink: bytes) -> Pad:
+    def _opened(self, envelope: HelperEnvelope, round_: int, downlink: bytes) -> Pad:
         """Return the pad of a ballot, or refuse it: not registered, not signed, not for this place, or seen before."""
         registered = self._keys.get(envelope.client)
         if registered is None:

@@ -20,26 +20,12 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import SecAggError
 from sottovoce.secagg.ballots.chunks import Chunk, chunks_of, flat_bits, sums_of
 from sottovoce.secagg.ballots.comparison import Comparison, CountsDifferError
-from sottovoce.secagg.ballots.message import Envelope, read
+from sottovoce.secagg.ballots.message import HelperEnvelope, read
 from sottovoce.secagg.ballots.terms import BallotTerms, accepted_digest
 from sottovoce.secagg.ot.base import TRANSFERS, BaseReceiver, BaseSender
 from sottovoce.secagg.ot.extension import CHECK_SIZE, POINT_SIZE, ExtensionReceiver, ExtensionSender, word_type
 from sottovoce.secagg.ot.group import ELEMENT
 from sottovoce.secagg.primitives import SIGNATURE, Entropy, sign, verify, verifying_key
-
-__all__ = [
-    "NONCE_SIZE",
-    "Answer",
-    "Leader",
-    "Record",
-    "Transfers",
-    "context_of",
-    "hello_digest",
-    "keys_digest",
-    "new_difference",
-    "second_session",
-    "session_of",
-]
 
 NONCE_SIZE: Final = 16
 
@@ -96,7 +82,7 @@ class Leader:
         self._downlink = b""
         self._asked: frozenset[int] = frozenset()
         self._masked: dict[int, NDArray[np.uint8]] = {}
-        self._envelopes: dict[int, Envelope] = {}
+        self._envelopes: dict[int, HelperEnvelope] = {}
         self._accepted = b""  # the digest that both signed
         self._share: NDArray[Any] | None = None
         self._difference = new_difference()
@@ -279,6 +265,6 @@ def new_difference() -> hashlib._Hash:
     return hashlib.sha256(b"sottovoce ballot difference")
 
 
-def _entry(envelope: Envelope) -> bytes:
+def _entry(envelope: HelperEnvelope) -> bytes:
     packed = envelope.client.to_bytes(8, "little") + envelope.commitment
     return packed + envelope.ephemeral + envelope.sealed + envelope.signature

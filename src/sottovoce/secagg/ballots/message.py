@@ -28,8 +28,6 @@ from sottovoce.core.errors import InputError, SecAggError
 from sottovoce.secagg.ballots.terms import BallotTerms
 from sottovoce.secagg.primitives import KEY, NONCE, SIGNATURE, TAG, Entropy, agree, derive, exchange_key, sign, verify
 
-__all__ = ["BLIND", "ENVELOPE", "SEAL", "Envelope", "ballot_size", "cast", "commit", "open_seed", "pad_of", "read"]
-
 BLIND: Final = 16  # bytes; as long as the security of the rest, 128 bits
 _SEED: Final = 16
 _SEALED: Final = _SEED + TAG
@@ -37,7 +35,7 @@ ENVELOPE: Final = KEY + _SEALED + SIGNATURE
 SEAL: Final = BLIND + ENVELOPE
 
 
-class Envelope(NamedTuple):
+class HelperEnvelope(NamedTuple):
     """What of a message the helper gets: everything but masked ballot and blind, of which it gets the commitment."""
 
     client: int
@@ -99,7 +97,7 @@ def commit(masked: bytes, blind: bytes) -> bytes:
     return hashlib.sha256(b"sottovoce masked ballot" + blind + masked).digest()
 
 
-def read(terms: BallotTerms, client: int, payload: bytes) -> tuple[bytes, Envelope]:
+def read(terms: BallotTerms, client: int, payload: bytes) -> tuple[bytes, HelperEnvelope]:
     """Return the masked ballot and the envelope of a message, or refuse another length or bits after the last vote."""
     size = (terms.length + 7) // 8
     if len(payload) != size + SEAL:
@@ -111,13 +109,13 @@ def read(terms: BallotTerms, client: int, payload: bytes) -> tuple[bytes, Envelo
     return masked, unpack_envelope(client, commit(masked, blind), packed)
 
 
-def unpack_envelope(client: int, commitment: bytes, packed: bytes) -> Envelope:
+def unpack_envelope(client: int, commitment: bytes, packed: bytes) -> HelperEnvelope:
     """Return the envelope that 128 bytes are."""
     sealed, signature = packed[KEY : KEY + _SEALED], packed[KEY + _SEALED : ENVELOPE]
-    return Envelope(client, commitment, packed[:KEY], sealed, signature)
+    return HelperEnvelope(client, commitment, packed[:KEY], sealed, signature)
 
 
-def open_seed(terms: BallotTerms, envelope: Envelope, context: bytes, private: bytes) -> bytes:
+def open_seed(terms: BallotTerms, envelope: HelperEnvelope, context: bytes, private: bytes) -> bytes:
     """Return the seed that was sealed to the helper, or refuse what was tampered with or meant for another place."""
     own = X25519PrivateKey.from_private_bytes(private)
     key = _sealing_key(own, envelope.ephemeral, terms, context, envelope.ephemeral)

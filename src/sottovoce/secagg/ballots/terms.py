@@ -11,8 +11,6 @@ from sottovoce.core.errors import InputError, SecAggError
 from sottovoce.core.validate import in_range
 from sottovoce.secagg.primitives import KEY, usable
 
-__all__ = ["HASH", "BallotTerms", "accepted_digest"]
-
 HASH: Final = 32
 _VERSION: Final = b"sottovoce ballot 3"
 

@@ -15,8 +15,6 @@ from sottovoce.core.errors import SecAggError
 from sottovoce.secagg.ot import group
 from sottovoce.secagg.primitives import Entropy, derive
 
-__all__ = ["TRANSFERS", "BaseReceiver", "BaseSender"]
-
 TRANSFERS: Final = 128
 
 

@@ -23,19 +23,96 @@ keys only go forward; a side that is asked for an earlier chunk refuses.
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Final
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
-from sottovoce.core.errors import SecAggError
+from sottovoce.core import native
+from sottovoce.core.errors import InputError, SecAggError
 from sottovoce.secagg.ot.base import TRANSFERS
-from sottovoce.secagg.ot.bits import WIDTH, Words, column_hashes, transpose
-from sottovoce.secagg.ot.tweaked import tweaked_hash
 from sottovoce.secagg.primitives import Entropy
 
-__all__ = ["CHECK_SIZE", "POINT_SIZE", "ExtensionReceiver", "ExtensionSender", "rows_of", "word_type"]
+WIDTH = 128  # columns, and bits of a row
+Words = NDArray[np.uint64]
+
+_WHO = "the count of secret ballots"
+_REDUCTION = 0x87  # x^128 = x^7 + x^2 + x + 1
+
+
+def transpose(columns: Words) -> Words:
+    """Return the rows of a matrix of 128 columns: bit i of row j is bit j of column i."""
+    if len(columns) != WIDTH:
+        raise InputError(f"{WIDTH} columns were expected, got {len(columns)}")
+    columns, words = np.ascontiguousarray(columns, np.uint64), columns.shape[1]
+    rows = np.empty((words * 64, 2), np.uint64)
+    native.required(_WHO).transpose(native.place(columns), words, native.place(rows))
+    return rows
+
+
+def column_hashes(columns: Words, point: bytes) -> Words:
+    """Return the hash of each column: its blocks of 128 bits as a polynomial over GF(2^128), evaluated at `point`.
+
+    The first block is the constant term. Hashes are linear, and two different columns of n blocks have the same hash
+    for at most n of the 2^128 points.
+    """
+    columns, table = np.ascontiguousarray(columns, np.uint64), _table(int.from_bytes(point, "little"))
+    hashes = np.empty((len(columns), 2), np.uint64)
+    compiled = native.required(_WHO)
+    compiled.hash_columns(native.place(columns), *columns.shape, native.place(table), native.place(hashes))
+    return hashes
+
+
+def multiply(first: int, second: int) -> int:
+    """Return a product in GF(2^128), bit by bit; lowest bit is the constant term."""
+    product = 0
+    while second:
+        if second & 1:
+            product ^= first
+        first <<= 1
+        if first >> WIDTH:
+            first ^= 1 << WIDTH | _REDUCTION
+        second >>= 1
+    return product
+
+
+def _table(point: int) -> Words:
+    """Return, for each of 16 places and 256 values of a byte there, its product with `point`."""
+    shifted = [point]
+    for _ in range(WIDTH - 1):
+        doubled = shifted[-1] << 1
+        shifted.append(doubled ^ (1 << WIDTH | _REDUCTION) if doubled >> WIDTH else doubled)
+    table = np.zeros((16, 256, 2), np.uint64)
+    low = (1 << 64) - 1
+    for place in range(16):
+        for bit in range(8):
+            value = shifted[8 * place + bit]
+            size = 1 << bit
+            table[place, size : 2 * size] = table[place, :size] ^ np.array([value & low, value >> 64], np.uint64)
+    return table
+
+
+_KEY: Final = hashlib.sha256(b"sottovoce ot fixed key").digest()[:16]
+
+
+def tweaked_hash(rows: Words, first: int) -> Words:
+    """Return H(row j, first + j) for rows of 128 bits."""
+    permuted = _permute(rows)
+    inner = permuted.copy()
+    inner[:, 0] ^= np.arange(first, first + len(rows), dtype=np.uint64)
+    hashed = _permute(inner)
+    hashed ^= permuted
+    return hashed
+
+
+def _permute(rows: Words) -> Words:
+    out = np.empty((len(rows) + 1, 2), np.uint64)  # the cipher asks for a block more than it fills
+    cipher = Cipher(algorithms.AES(_KEY), modes.ECB()).encryptor()
+    cipher.update_into(np.ascontiguousarray(rows).data.cast("B"), out.data.cast("B"))
+    return out[:-1]
+
 
 POINT_SIZE: Final = 16
 CHECK_SIZE: Final = 16 * (TRANSFERS + 1)

@@ -18,8 +18,6 @@ try:
 except ImportError:  # pragma: no cover - tested in a process of its own
     raise InputError("sottovoce needs PyNaCl, which is not installed here; install it: pip install PyNaCl") from None
 
-__all__ = ["ELEMENT", "add", "check", "hash_to_element", "public", "scalar", "subtract", "times"]
-
 ELEMENT: Final = 32  # bytes of an element on the wire
 _WIDE: Final = 64  # bytes that are reduced to a scalar: its distance from uniform is below 2^-250
 

@@ -7,9 +7,7 @@ from typing import Any, NamedTuple
 
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.privacy.ledger import Verdict
-from sottovoce.threats.audit.finding import Finding, checked
-
-__all__ = ["Names", "check_account"]
+from sottovoce.threats.audit.finding import AuditFinding, checked
 
 
 class Names(NamedTuple):
@@ -25,7 +23,7 @@ class Names(NamedTuple):
 
 def check_account(
     names: Names, chain: Verdict, opened: dict[str, Any], plan: PrivacyPlan, released: Iterable[int]
-) -> list[Finding]:
+) -> list[AuditFinding]:
     """Return the checks of an account: whole, of the plan, and with a charge for every release, within the budget."""
     missing = sorted(set(released).difference(chain.charged))
     first = f"the first of them round {missing[0]}" if missing else ""

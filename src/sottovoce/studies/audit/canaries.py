@@ -20,14 +20,12 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import InputError
 from sottovoce.core.streams import Purpose, Streams
 from sottovoce.core.vectors import Vector
-from sottovoce.federation.behaviour import Scene
 from sottovoce.federation.coding import Coding, Private, Terms
+from sottovoce.federation.wrappers.behaviour import Scene
 from sottovoce.privacy import PrivacyPlan, Randomness
 from sottovoce.privacy.noise import path
 from sottovoce.privacy.noise.mechanisms import Gaussian
 from sottovoce.schemes.base import Message
-
-__all__ = ["BELOW", "OVERSIZED", "Canaries", "Canary", "nothing"]
 
 OVERSIZED = 10.0  # clip norms: a message that must be clipped
 BELOW = 0.999  # clip norms: a message that must not be, whatever a float rounds to

@@ -9,23 +9,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from sottovoce.assembly.parts import Parts
+from sottovoce.assembly.stages import VOTE, ServerSide, stages
 from sottovoce.core.errors import InputError
 from sottovoce.core.streams import Seeds
-from sottovoce.experiment.engines import start_workers
-from sottovoce.experiment.parts import Parts
-from sottovoce.experiment.ready import Ready, elect
-from sottovoce.federation.around import Around
-from sottovoce.federation.behaviour import Behaviour
 from sottovoce.federation.engine import Engine, Evaluator, Reply, Request, drive
-from sottovoce.federation.leaving import Leaving
+from sottovoce.federation.engines.kinds import ENGINES
 from sottovoce.federation.round import server_round
+from sottovoce.federation.stages.vote import hold_vote
+from sottovoce.federation.wrappers.base import Around
+from sottovoce.federation.wrappers.behaviour import Behaviour
+from sottovoce.federation.wrappers.leaving import Leaving
 from sottovoce.studies.audit.canaries import Canaries, Canary
+from sottovoce.studies.audit.federation import AuditFederation
 from sottovoce.studies.audit.outsider import Outsider
-from sottovoce.studies.audit.stage import House
-from sottovoce.studies.audit.units import Units
-from sottovoce.threats.audit.sample import NoiseSample
-
-__all__ = ["Account", "Marked", "Start", "Told", "play_still", "play_training", "start_local"]
+from sottovoce.studies.audit.units import UnitFormulas
+from sottovoce.threats.audit.noise import NoiseSample
 
 Start = Callable[[Parts, Behaviour | None], AbstractContextManager[tuple[Engine, Evaluator]]]
 Told = Callable[[int, int], None]
@@ -43,7 +42,7 @@ class Marked(Around):
         return self.engine.send(request._replace(malicious=marked))
 
 
-class Account:
+class AuditAccount:
     """An account that pays for everything: what an audit releases stays in it."""
 
     def drawn(self, round_: int, commitment: str) -> None:
@@ -58,25 +57,25 @@ def start_local(parts: Parts, canaries: Behaviour | None) -> Iterator[tuple[Engi
     """Start the engine of the experiment, with canaries among its clients, and what computes on the data."""
     experiment = parts.experiment
     blueprint = replace(parts.blueprint(), behaviour=canaries)
-    with start_workers(experiment.engine, blueprint, parts.arrays()) as workers:
+    with ENGINES[experiment.engine.name].start(experiment.engine, blueprint, parts.arrays()) as workers:
         yield Leaving(workers, experiment.make_dropout(), parts.seeds.world), workers
 
 
 def play_training(
-    parts: Parts, ready: Ready, canaries: dict[int, Canary], present: NDArray[np.bool_], start: Start, tell: Told
+    parts: Parts, ready: ServerSide, canaries: dict[int, Canary], present: NDArray[np.bool_], start: Start, tell: Told
 ) -> NDArray[np.float64]:
     """Play a whole run in which everybody but the canaries trains; return the canaries' scores."""
     plan = ready.plan
     if plan is None:
         raise InputError("a run that is not private has no epsilon to audit")
-    units = Units(plan)
+    units = UnitFormulas(plan)
     outsider = Outsider(units, plan.rounds)
     scores = np.zeros(len(canaries))
     behaviour = _behaviour(canaries, present)
     with start(parts, behaviour) as (inner, _):
         engine = Marked(inner, frozenset(canaries))
-        account = Account()
-        ready = elect(ready, engine, account)
+        account = AuditAccount()
+        ready = _elected(ready, engine, account)
         ready.enrol(engine)
         # Canaries are noise to the model: a round that breaks it is thrown away, and the run goes on.
         server = replace(ready.server.with_account(account), goes_on=True)
@@ -91,9 +90,20 @@ def play_training(
     return scores
 
 
+def _elected(ready: ServerSide, engine: Engine, account: AuditAccount) -> ServerSide:
+    """Let the clients vote for the coordinates, if these are theirs to choose."""
+    vote = stages(ready.protection).get(VOTE)
+    if vote is None:
+        return ready
+    side = vote.server_side()
+    side.enrol(engine)
+    result = drive(engine, hold_vote(side.server.with_account(account), vote.parts.start))
+    return ready.with_importance(result.state["importance"])
+
+
 def play_still(
-    house: House,
-    ready: Ready,
+    federation: AuditFederation,
+    ready: ServerSide,
     canaries: dict[int, Canary],
     present: NDArray[np.bool_],
     seeds: Seeds,
@@ -105,7 +115,7 @@ def play_still(
 
     Cohorts are drawn by the server's own sampler. `noise` takes in what was released beside the canaries.
     """
-    units = Units(house.plan)
+    units = UnitFormulas(federation.plan)
     outsider = Outsider(units, rounds)
     scores = np.zeros(len(canaries))
     behaviour = _behaviour(canaries, present)
@@ -114,7 +124,7 @@ def play_still(
     for round_ in range(1, rounds + 1):
         cohort, drawn = server.draw(state, round_)
         clip_norm = float(state["clip_norm"])
-        sight = house.play(seeds, round_, cohort, canaries=behaviour, clip_norm=clip_norm)
+        sight = federation.play(seeds, round_, cohort, canaries=behaviour, clip_norm=clip_norm)
         state = {**state, **drawn}
         tell(round_, rounds)
         if sight.total.values is None:
@@ -123,7 +133,9 @@ def play_still(
         released = units.of_release(sight.total.values, clip_norm)
         scores += outsider.increment(canaries, released)
         if units.form == "floats":
-            loud = [canaries[client].place for client in behaviour.present.intersection(cohort)]
+            asked = set(cohort)  # a canary unit is where its number says (`sites.site_records`)
+            sites = federation.clients if federation.plan.request.of_sites else federation.clients + max(canaries)
+            loud = [canaries[number].place for number in behaviour.present if number % sites in asked]
             noise.add(np.delete(released, loud))
     return scores
 

@@ -6,21 +6,16 @@ import hashlib
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import cast
 
-import numpy as np
-
+from sottovoce.assembly.engines import start_engine
+from sottovoce.assembly.parts import gather
+from sottovoce.assembly.protection import Protection, protect
+from sottovoce.assembly.stages import TRAINING, ServerSide, made_up_importance, stages
+from sottovoce.config.experiment import Experiment, parse
 from sottovoce.core.errors import InputError
 from sottovoce.core.validate import in_range
-from sottovoce.experiment.config import Experiment, parse
-from sottovoce.experiment.parts import gather
-from sottovoce.experiment.protection import Protection, protect
-from sottovoce.experiment.ready import Ready, make_ready, start_engine, with_importance
-from sottovoce.federation.engine import Evaluator
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.studies.audit.one_run import Start, start_local
-
-__all__ = ["CONDITIONAL", "CONFIDENCE", "ENOUGH", "Options", "number", "protected", "ready_to_play"]
 
 CONFIDENCE = 0.95
 ENOUGH = 400  # canaries: more hardly show more
@@ -65,7 +60,7 @@ class Options:
 def protected(experiment: Experiment, options: Options, seed: int | None = None) -> Protection:
     """Return the experiment's parts and plans, with honest clients and the sums that are to be played."""
     tables = {name: dict(table) for name, table in experiment.tables().items() if name != "threat"}
-    real, ideal = ("ballot", "ideal-ballot") if experiment.counts_ballots else ("real", "ideal")
+    real, ideal = ("ballot", "ideal-ballot") if experiment.protocol.counts_votes else ("real", "ideal")
     tables["aggregation"]["secure"] = real if options.secure else ideal
     tables["aggregation"].pop("helper", None)  # one that listens elsewhere: the games have their own
     if seed is not None:
@@ -73,18 +68,18 @@ def protected(experiment: Experiment, options: Options, seed: int | None = None)
     return protect(gather(parse(tables)))
 
 
-def ready_to_play(experiment: Experiment, options: Options, seed: int | None = None) -> tuple[Ready, PrivacyPlan]:
+def ready_to_play(experiment: Experiment, options: Options, seed: int | None = None) -> tuple[ServerSide, PrivacyPlan]:
     """Return the federation as the experiment makes it, with honest clients and the sums that are to be played."""
     protection = protected(experiment, options, seed)
     parts = protection.parts
     asks = protection.unsolved or (parts.scheme.needs_importance and protection.vote_plan is None)
     with start_engine(parts) if asks else nullcontext((None, None)) as (_, evaluator):
-        ready = make_ready(protection, cast("Evaluator", evaluator))  # which is not asked where there is none
+        ready = stages(protection)[TRAINING].server_side(evaluator)
     plan = ready.plan
     if plan is None:
         raise InputError("the experiment is not private, so there is no epsilon to audit")
     if protection.vote_plan is not None:  # coordinates that nobody has voted for yet: games need some, whichever
-        ready = with_importance(ready, np.arange(parts.network.dim, 0, -1, dtype=np.float32))
+        ready = ready.with_importance(made_up_importance(parts))
     return ready, plan
 
 

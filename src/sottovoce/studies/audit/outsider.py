@@ -22,13 +22,12 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import InputError
 from sottovoce.core.streams import Purpose, Seeds
 from sottovoce.studies.audit.canaries import BELOW, OVERSIZED, Canary
-from sottovoce.studies.audit.units import Units
-from sottovoce.threats.audit.finding import Finding
-from sottovoce.threats.audit.one_run import correct_guesses, epsilon_from_guesses, guess_tail
-
-__all__ = ["MOST_SIGNS", "Outsider", "canaries_of", "coins"]
+from sottovoce.studies.audit.units import UnitFormulas
+from sottovoce.threats.audit.bounds import correct_guesses, epsilon_from_guesses, guess_tail
+from sottovoce.threats.audit.finding import AuditFinding
 
 _SIMULATED = 3  # runs drawn from the plan, to choose the number of guesses
+UNITS = 1000  # canary records or persons of one run
 MOST_SIGNS = 50_000_000  # signs of dense canaries: each is as long as a message
 
 Progress = Callable[[int, int], None]
@@ -38,7 +37,7 @@ Progress = Callable[[int, int], None]
 class Outsider:
     """The scores of canaries over one or more runs, each with coins of its own."""
 
-    units: Units
+    units: UnitFormulas
     rounds: int
     scores: list[NDArray[np.float64]] = field(default_factory=list)
     present: list[NDArray[np.bool_]] = field(default_factory=list)
@@ -86,7 +85,7 @@ class Outsider:
             ]
         return candidates[int(np.argmax(promised))]
 
-    def finding(self, name: str, claimed: float, delta: float, alpha: float, seed: int) -> tuple[float, Finding]:
+    def finding(self, name: str, claimed: float, delta: float, alpha: float, seed: int) -> tuple[float, AuditFinding]:
         """Return the lower bound of epsilon at confidence 1 - alpha, and the test of the claim."""
         each = self.guesses(delta, alpha, Seeds(seed).adversary.get(Purpose.SETUP))
         right = correct_guesses(np.concatenate(self.scores), np.concatenate(self.present), each)
@@ -96,13 +95,13 @@ class Outsider:
             f"{right} of {2 * each} guesses about {self.canaries} canaries were right, and with epsilon {claimed:.4g} "
             f"that has probability {p_value:.2g} at most"
         )
-        return bound, Finding(name, float(right), p_value, sentence)
+        return bound, AuditFinding(name, float(right), p_value, sentence)
 
     def _simulated(self, count: int, noise: float, rng: Generator) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Return scores and coins as the plan has them, with so much of its noise."""
         present = rng.random(count) < 0.5
         scores = np.zeros(count)
-        rate, radius = self.units.plan.request.sample_rate, self.units.update_radius
+        rate, radius = self.units.rate, self.units.update_radius
         for _ in range(self.rounds):
             there = present & (rng.random(count) < rate)
             stddev = noise * math.sqrt(self.units.variance)
@@ -111,25 +110,29 @@ class Outsider:
 
     def likelihood(self, along: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the log-likelihood ratios of one sum, by the part of it along each canary."""
-        rate, radius = self.units.plan.request.sample_rate, self.units.update_radius
+        rate, radius = self.units.rate, self.units.update_radius
         ratio = (along * radius - radius * radius / 2) / self.units.variance
         if rate == 1:
             return ratio
         return np.logaddexp(math.log1p(-rate), math.log(rate) + ratio)
 
 
-def canaries_of(units: Units, clients: int, wanted: int | None, *, half: bool = False) -> dict[int, Canary]:
+def canaries_of(units: UnitFormulas, clients: int, wanted: int | None, *, half: bool = False) -> dict[int, Canary]:
     """Return canaries that do not disturb each other, spread over the clients: each has a coordinate of its own.
 
     Signs have no coordinate of their own; random ones hardly disturb each other. Under adaptive clipping half of the
     canaries are above the clip norm and half below, so that it stays where it is. With `half`, at most half of the
-    clients are canaries, so that others can train.
+    clients are canaries, so that others can train. Where units are protected, any number of them are canaries.
     """
     length = units.plan.request.length
-    most = min(clients, length if units.form == "floats" else max(2, MOST_SIGNS // length))
-    count = most if wanted is None else wanted
+    of_sites = units.plan.request.of_sites
+    most = length if units.form == "floats" else max(2, MOST_SIGNS // length)
+    most = most if of_sites else min(clients, most)
+    count = (min(most, UNITS) if of_sites else most) if wanted is None else wanted
     if not 2 <= count <= most:
         raise InputError(f"canaries must be from 2 to {most} with {clients} clients and {length} values, got {count}")
+    if of_sites:
+        clients = count  # a unit each; which site holds it follows from its number
     if half:
         count = min(count, max(2, clients // 2))
     numbers = np.linspace(0, clients - 1, count).round().astype(int).tolist()

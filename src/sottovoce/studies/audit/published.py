@@ -20,25 +20,23 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from sottovoce.core.streams import Named, Purpose, Seeds, Streams
-from sottovoce.data.divided import Away
-from sottovoce.experiment.config import Experiment, parse
-from sottovoce.experiment.folder import RunFolder
-from sottovoce.experiment.given import Callbacks
-from sottovoce.experiment.parts import Parts
-from sottovoce.experiment.ready import make_ready
-from sottovoce.experiment.run import play
-from sottovoce.federation.aggregate import Total
-from sottovoce.federation.around import Around
+from sottovoce.assembly.overrides import Callbacks
+from sottovoce.assembly.parts import Parts
+from sottovoce.assembly.stages import TRAINING, stages
+from sottovoce.config.experiment import Experiment, parse
+from sottovoce.core.streams import NamedStreams, Purpose, Seeds, Streams
+from sottovoce.data.machine_parts import Away
+from sottovoce.federation.aggregation.aggregator import Total
 from sottovoce.federation.coding import Terms
 from sottovoce.federation.engine import Engine, Evaluator, Reply, Request
+from sottovoce.federation.wrappers.base import Around
 from sottovoce.privacy import PrivacyPlan
+from sottovoce.runs.folder import RunFolder
+from sottovoce.runs.loop import play
 from sottovoce.schemes import State
 from sottovoce.studies.audit.options import Options, protected
 from sottovoce.studies.audit.records import check_folder
-from sottovoce.threats.audit.finding import Finding, checked
-
-__all__ = ["PUBLISHED", "played_worlds", "published"]
+from sottovoce.threats.audit.finding import AuditFinding, checked
 
 PUBLISHED = ("config.toml", "preprocessing.json", "rounds.jsonl", "summary.json", "model.npz", "model-best.npz")
 _ROUNDS = 3
@@ -108,7 +106,7 @@ class _Overheard(Around):
 class _Redrawn:
     """Streams with other draws of cohorts, and all else as it was."""
 
-    inner: Named
+    inner: NamedStreams
     cohorts: Streams
 
     def get(self, purpose: Purpose, *path: int) -> Generator:
@@ -132,7 +130,7 @@ class _OtherCohorts(Seeds):
         return _Redrawn(Seeds(self.seed).server, Seeds(self.cohorts).server)
 
 
-def published(experiment: Experiment, plan: PrivacyPlan, options: Options, base: int) -> list[Finding]:
+def published(experiment: Experiment, plan: PrivacyPlan, options: Options, base: int) -> list[AuditFinding]:
     """Compare what is published in worlds that differ in secrets alone."""
     with TemporaryDirectory() as folder:
         (_, first), *others = played_worlds(experiment, plan, options, base, Path(folder))
@@ -151,12 +149,12 @@ def played_worlds(
     experiment: Experiment, plan: PrivacyPlan, options: Options, base: int, folder: Path
 ) -> list[tuple[str, Evidence]]:
     """Play the worlds, each into a folder of its own, and return what each published; the first one is as it is."""
-    real = options.secure and not experiment.counts_ballots  # transfers take minutes, and tell no more of this
+    real = options.secure and not experiment.protocol.counts_votes  # transfers take minutes, and tell no more of this
     protection = protected(_short(experiment, plan), replace(options, secure=real))
     parts, sums = protection.parts, _Sums()
 
     def world(name: str, engine: Engine, evaluator: Evaluator, own: Parts, absent: frozenset[int]) -> Evidence:
-        ready = make_ready(replace(protection, parts=own), evaluator)
+        ready = stages(replace(protection, parts=own))[TRAINING].server_side(evaluator)
         heard, overheard = _Heard(), _Overheard(engine, absent)
         path = folder / name.replace(" ", "-")
         with RunFolder.create(path, own.experiment, {}, own.dataset.describe_inputs()) as run:
@@ -169,7 +167,7 @@ def played_worlds(
         found.append(("first", world("first", engine, evaluator, replace(parts, watch=sums.keep), frozenset())))
         own = replace(parts, watch=sums.put)
         if plan.request.sample_rate < 1:
-            drawn = replace(own, seeds=_OtherCohorts(parts.seeds.seed, base))
+            drawn = replace(own, parties=replace(own.parties, owners=_OtherCohorts(parts.seeds.seed, base)))
             found.append(("who was drawn", world("who was drawn", engine, evaluator, drawn, frozenset())))
         if (client := _dispensable(sums, plan)) is not None:
             name = "whether a client is there"

@@ -14,21 +14,19 @@ from typing import Any
 
 import numpy as np
 
+from sottovoce.config.experiment import Experiment, load
 from sottovoce.core.errors import InputError, RunError
-from sottovoce.experiment.config import Experiment, load
-from sottovoce.experiment.folder import read_operator, read_rounds, read_summary
-from sottovoce.experiment.records import OPERATOR_ONLY
-from sottovoce.federation.ballots.account import HELPER_LEDGER
+from sottovoce.federation.aggregation.ballots.account import HELPER_LEDGER
 from sottovoce.federation.round import draws_commitment
-from sottovoce.federation.vote import VOTE
+from sottovoce.federation.stages.vote import VOTE
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.privacy.ledger import verify
+from sottovoce.runs.folder import read_operator, read_rounds, read_summary
+from sottovoce.runs.records import OPERATOR_ONLY
 from sottovoce.studies.audit.accounts import Names, check_account
 from sottovoce.studies.audit.ballots.records import check_helper
 from sottovoce.studies.audit.verdict import FALSE_ALARM
-from sottovoce.threats.audit.finding import Finding, checked
-
-__all__ = ["check_folder", "read_experiment"]
+from sottovoce.threats.audit.finding import AuditFinding, checked
 
 _LEDGER = Names("ledger chain", "ledger plan", "rounds charged", "charges within the budget", "the ledger")
 _FEWEST = 8  # rounds that show a line
@@ -52,7 +50,7 @@ def read_experiment(run: Path) -> Experiment:
     return load(config)
 
 
-def check_folder(run: Path, plan: PrivacyPlan) -> list[Finding]:
+def check_folder(run: Path, plan: PrivacyPlan) -> list[AuditFinding]:
     """Return the checks of a folder's records against the plan that its config solves to."""
     rounds, summary = read_rounds(run), read_summary(run)
     chain = verify(run / "ledger.jsonl")
@@ -124,7 +122,7 @@ def _between_machines(plan: PrivacyPlan) -> PrivacyPlan:
 
 def _epsilons(
     rounds: list[dict[str, Any]], summary: dict[str, Any] | None, plan: PrivacyPlan, charged: list[int]
-) -> Finding:
+) -> AuditFinding:
     """Check that no epsilon that was written down is below what the plan says."""
     low: list[str] = []
     for record in rounds:
@@ -151,7 +149,7 @@ def _below(told: Any, real: float) -> bool:
     return math.isinf(real) or float(told) < real * (1 - _ROUNDED)
 
 
-def _draws(run: Path, plan: PrivacyPlan, entries: list[dict[str, Any]]) -> list[Finding]:
+def _draws(run: Path, plan: PrivacyPlan, entries: list[dict[str, Any]]) -> list[AuditFinding]:
     """Check how often clients were drawn: as the ledger has bound it, and no oftener than coins of that rate give."""
     path = run / "checkpoint" / "state.npz"
     if not path.is_file():

@@ -12,14 +12,11 @@ from sottovoce.core.errors import InputError
 from sottovoce.core.streams import Seeds
 from sottovoce.federation.round import Server
 from sottovoce.studies.audit.canaries import OVERSIZED, Canaries, Canary
-from sottovoce.studies.audit.stage import House, Sight
-from sottovoce.studies.audit.units import Units
-from sottovoce.threats.audit.cells import CellNoise, CellShifts
-from sottovoce.threats.audit.finding import Finding, checked
-from sottovoce.threats.audit.sample import NoiseSample
+from sottovoce.studies.audit.federation import AuditFederation, Sight
+from sottovoce.studies.audit.units import UnitFormulas
+from sottovoce.threats.audit.finding import AuditFinding, checked
+from sottovoce.threats.audit.noise import CellNoise, CellShifts, NoiseSample
 from sottovoce.threats.audit.sampling import cohort_sizes, rates
-
-__all__ = ["each_share", "released_noise", "sampler", "survivors"]
 
 _VALUES = 30_000  # noise values of a cohort size, if the rounds for them are not too many
 _DRAWN = 20_000_000  # coins of an audit of the sampler
@@ -27,27 +24,29 @@ _SHARES = 1000  # messages: they show a tenth more or less noise in a coordinate
 _UNSEEN = 24  # rounds without clients: the server's own noise in each coordinate
 
 
-def each_share(house: House, name: str, *, messages: int, seed: int, silent: bool = False) -> list[Finding]:
+def each_share(
+    federation: AuditFederation, name: str, *, messages: int, seed: int, silent: bool = False
+) -> list[AuditFinding]:
     """Test the noise of each client and in each coordinate, and what a canary moves in each coordinate.
 
     A sum over all of them hides a client or a coordinate without noise. About as many `messages` are looked at, of
     clients spread over the federation; masked ones cannot be. `silent` clients send nothing, as in `released_noise`.
     """
-    plan, units = house.plan, Units(house.plan)
+    plan, units = federation.plan, UnitFormulas(federation.plan)
     size = plan.shares.cap
-    if house.knowledge.policy is not None:
+    if federation.knowledge.policy is not None:
         return []
     share = units.variance / size
-    clients = CellNoise(house.clients, discrete=units.discrete)
+    clients = CellNoise(federation.clients, discrete=units.discrete)
     places = CellNoise(plan.word_length, discrete=units.discrete)  # the count of adaptive clipping is the last one
     centre = np.zeros(plan.word_length) if silent else units.still()
-    rounds = -(-max(house.clients, _SHARES) // size)
+    rounds = -(-max(federation.clients, _SHARES) // size)
     exact, seen, equal = True, set[bytes](), 0
     spread = max(1, rounds * size // max(size, messages))  # of every so many cohorts one is played
     for round_ in range(1, rounds + 1, spread):
-        cohort = sorted((round_ * size + index) % house.clients for index in range(size))
+        cohort = sorted((round_ * size + index) % federation.clients for index in range(size))
         canaries = Canaries(dict.fromkeys(cohort, Canary(0))) if silent else None
-        sight = house.play(Seeds(seed), round_, cohort, canaries=canaries, keep=size)
+        sight = federation.play(Seeds(seed), round_, cohort, canaries=canaries, keep=size)
         exact &= _as_sent(units, sight)
         for client, words in sight.shares.items():
             noise = units.signed(words) - centre
@@ -59,10 +58,10 @@ def each_share(house: House, name: str, *, messages: int, seed: int, silent: boo
     found.append(_twins(units, name, equal, len(seen), share))
     found += clients.findings(f"{name} share of each client", "the noise of a message", "client")
     found += places.findings(f"{name} share in each coordinate", "the noise of a message", "coordinate")
-    return found + ([] if units.form == "signs" else _each_shift(house, name, messages, seed + 1))
+    return found + ([] if units.form == "signs" else _each_shift(federation, name, messages, seed + 1))
 
 
-def _twins(units: Units, name: str, equal: int, count: int, share: float) -> Finding:
+def _twins(units: UnitFormulas, name: str, equal: int, count: int, share: float) -> AuditFinding:
     """Test that no two messages carry the same noise, as some do if seeds are short: 16 bits repeat among 1000.
 
     Two draws of a Gaussian on the integers are equal with probability 1 / (2 sigma sqrt(pi)), hardly more or less.
@@ -71,7 +70,7 @@ def _twins(units: Units, name: str, equal: int, count: int, share: float) -> Fin
     if units.discrete:
         each = -math.log(2 * math.sqrt(math.pi * share)) * units.plan.word_length
         chance = min(1.0, count * count / 2 * math.exp(max(-700.0, min(0.0, each))))
-    return Finding(
+    return AuditFinding(
         f"{name} repeated noise of any two",
         float(equal),
         max(chance, 1e-300) if equal else 1.0,
@@ -79,7 +78,7 @@ def _twins(units: Units, name: str, equal: int, count: int, share: float) -> Fin
     )
 
 
-def _as_sent(units: Units, sight: Sight) -> bool:
+def _as_sent(units: UnitFormulas, sight: Sight) -> bool:
     """Tell whether a sum of which nobody was missing was opened as it came: on the grid, with nothing added."""
     if sight.total.values is None or sight.seen is None:
         return False
@@ -93,17 +92,17 @@ def _as_sent(units: Units, sight: Sight) -> bool:
     return bool((sent % 2.0**plan.bits == sight.seen).all()) and np.array_equal(released, sight.total.values)
 
 
-def _each_shift(house: House, name: str, messages: int, seed: int) -> list[Finding]:
+def _each_shift(federation: AuditFederation, name: str, messages: int, seed: int) -> list[AuditFinding]:
     """Test that a message of one coordinate, far above the clip norm, is clipped, whichever coordinate it is."""
-    plan, units = house.plan, Units(house.plan)
+    plan, units = federation.plan, UnitFormulas(federation.plan)
     length, size = plan.request.length, plan.shares.cap
     shifts, variance = CellShifts(length), units.variance / size
     places = np.linspace(0, length - 1, min(length, max(size, messages))).round().astype(int)
     for round_, start in enumerate(range(0, places.size, size), 1):
-        cohort = sorted((start + index) % house.clients for index in range(size))
+        cohort = sorted((start + index) % federation.clients for index in range(size))
         own = {client: int(place) for client, place in zip(cohort, places[start:], strict=False)}
         canaries = Canaries({client: Canary(place, scale=OVERSIZED) for client, place in own.items()}, frozenset(own))
-        shares = house.play(Seeds(seed), round_, cohort, canaries=canaries, keep=size).shares
+        shares = federation.play(Seeds(seed), round_, cohort, canaries=canaries, keep=size).shares
         for client, place in own.items():
             if client in shares:
                 shifts.add(place, float(units.signed(shares[client])[place]), variance)
@@ -111,19 +110,21 @@ def _each_shift(house: House, name: str, messages: int, seed: int) -> list[Findi
     return shifts.findings(f"{name} clipping in each coordinate", units.update_radius, what, "coordinate")
 
 
-def released_noise(house: House, name: str, *, rounds: int, seed: int, silent: bool = False) -> list[Finding]:
+def released_noise(
+    federation: AuditFederation, name: str, *, rounds: int, seed: int, silent: bool = False
+) -> list[AuditFinding]:
     """Test that a released sum carries the plan's noise whatever the size of the cohort is, also when nobody came.
 
     Noise that depends on the size would tell it, and with it who was sampled. `silent` clients send nothing, where
     what an honest one sends is not known beforehand.
     """
-    plan, units = house.plan, Units(house.plan)
+    plan, units = federation.plan, UnitFormulas(federation.plan)
     floor, cap = plan.shares.floor, plan.shares.cap
     expected = min(cap, max(floor, round(plan.expected_cohort)))
-    if house.knowledge.policy is not None:
+    if federation.knowledge.policy is not None:
         rounds = min(rounds, plan.rounds)  # clients refuse more
     chance = plan.request.sampling == "poisson" and plan.request.sample_rate < 1
-    found: list[Finding] = []
+    found: list[AuditFinding] = []
     for size in sorted({0, floor, expected, cap}) if chance else [cap]:
         centre = 0.0 if silent else float(units.still()[0]) * size
         sample = NoiseSample(units.variance, centre=centre, discrete=units.discrete)
@@ -132,10 +133,10 @@ def released_noise(house: House, name: str, *, rounds: int, seed: int, silent: b
         cohort = list(range(size))
         canaries = Canaries(dict.fromkeys(cohort, Canary(0))) if silent else None
         most = min(rounds, 1 + _VALUES // plan.request.length)
-        if size == 0 and house.knowledge.policy is None:
+        if size == 0 and federation.knowledge.policy is None:
             most = max(most, _UNSEEN)
         for round_ in range(1, most + 1):
-            sight = house.play(seeds, round_, cohort, canaries=canaries)
+            sight = federation.play(seeds, round_, cohort, canaries=canaries)
             if sight.total.values is None:
                 found.append(checked(f"{name} of {size}", False, f"a cohort of {size} released nothing"))
                 break
@@ -148,12 +149,12 @@ def released_noise(house: House, name: str, *, rounds: int, seed: int, silent: b
     return found
 
 
-def survivors(house: House, seed: int) -> Finding:
+def survivors(federation: AuditFederation, seed: int) -> AuditFinding:
     """Check that one survivor too few releases nothing."""
-    plan = house.plan
+    plan = federation.plan
     size = min(plan.shares.cap, max(plan.shares.floor, round(plan.expected_cohort)))
     needed = plan.shares.survivors(size)
-    sight = house.play(Seeds(seed), 1, list(range(size)), leavers=range(needed - 1, size))
+    sight = federation.play(Seeds(seed), 1, list(range(size)), leavers=range(needed - 1, size))
     return checked(
         "too few survivors",
         sight.total.values is None,
@@ -161,7 +162,7 @@ def survivors(house: House, seed: int) -> Finding:
     )
 
 
-def sampler(server: Server, seed: int) -> list[Finding]:
+def sampler(server: Server, seed: int) -> list[AuditFinding]:
     """Test that the server draws cohorts as they are charged for, in every round anew, and that caps are kept."""
     plan = server.plan
     if plan is None:

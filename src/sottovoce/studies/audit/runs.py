@@ -14,8 +14,6 @@ from sottovoce.studies.audit.one_run import Told
 from sottovoce.studies.audit.options import ENOUGH, Options, number
 from sottovoce.studies.audit.outsider import Outsider, coins
 
-__all__ = ["Still", "Train", "play_runs", "runs_of"]
-
 Still = Callable[[NDArray[np.bool_], Seeds, Told], NDArray[np.float64]]  # who is in, the run's seeds; canaries' scores
 Train = Callable[[int], None]  # the run's seed; it hands its scores to the outsider itself
 

@@ -1,4 +1,4 @@
-"""What the games of the curious server show: two lower bounds of epsilon_server, and tests of the noise seen meanwhile.
+"""What the games of the curious server, or of a curious site, show: two lower bounds, and tests of the noise they saw.
 
 `server_play` plays them.
 """
@@ -13,14 +13,10 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.studies.audit.units import Units
-from sottovoce.threats.audit.errors import epsilon_from_counts
-from sottovoce.threats.audit.finding import Finding, checked, p_value_of_bound
-from sottovoce.threats.audit.gaussian import epsilon_of_mu, mu_below
-from sottovoce.threats.audit.noise import echo, repetition, shift
-from sottovoce.threats.audit.sample import NoiseSample
-
-__all__ = ["ServerGames", "claim", "exact_bound"]
+from sottovoce.studies.audit.units import UnitFormulas
+from sottovoce.threats.audit.bounds import epsilon_from_counts, epsilon_of_mu, mu_below
+from sottovoce.threats.audit.finding import AuditFinding, checked, p_value_of_bound
+from sottovoce.threats.audit.noise import NoiseSample, echo, repetition, shift
 
 
 def exact_bound(
@@ -37,15 +33,15 @@ def exact_bound(
     return epsilon_from_counts(false_positives, len(absent), false_negatives, len(present), delta=delta, alpha=alpha)
 
 
-def claim(what: str, name: str, bound: Callable[[float], float], claimed: float, alpha: float) -> Finding:
+def claim(what: str, name: str, bound: Callable[[float], float], claimed: float, alpha: float) -> AuditFinding:
     """Test a claimed epsilon by a lower bound; the statistic is the bound at confidence 1 - alpha."""
     value = bound(alpha)
-    return Finding(
+    key, _, games = what.partition(" ")
+    return AuditFinding(
         f"{what}, {name}",
         value,
         p_value_of_bound(bound, claimed),
-        f"the {what.removeprefix('epsilon_server ')} show an epsilon_server of at least {value:.4g} ({name}), and "
-        f"{claimed:.4g} is claimed",
+        f"the {games} show an {key} of at least {value:.4g} ({name}), and {claimed:.4g} is claimed",
     )
 
 
@@ -53,7 +49,7 @@ def claim(what: str, name: str, bound: Callable[[float], float], claimed: float,
 class ServerGames:
     """The scores of the games, and the noise that was seen meanwhile."""
 
-    units: Units
+    units: UnitFormulas
     participations: int
     stddev: float  # of a score, by the plan
     threshold: float  # of a game's score: above it the server says "in"
@@ -71,6 +67,7 @@ class ServerGames:
     whole: NDArray[np.float64] | None = None  # the noise of one message, uncut
     failures: list[str] = field(default_factory=list)
     opened_unpaid: int = 0
+    against: str = "epsilon_server"  # which claim the games are about
 
     @property
     def games(self) -> int:
@@ -90,10 +87,10 @@ class ServerGames:
             mu = math.hypot(mu, self._mu(self.counted, self.uncounted, alpha / 2))
         return epsilon_of_mu(mu * math.sqrt(self.participations), delta)
 
-    def bounds(self, claimed: float, delta: float, alpha: float, conditional_alpha: float) -> list[Finding]:
+    def bounds(self, claimed: float, delta: float, alpha: float, conditional_alpha: float) -> list[AuditFinding]:
         """Test the claim by both lower bounds; their statistics are the bounds at confidence 1 - alpha."""
         return [
-            claim("epsilon_server games", name, partial(bound, delta), claimed, rate)
+            claim(f"{self.against} games", name, partial(bound, delta), claimed, rate)
             for name, bound, rate in (("exact", self.exact, alpha), ("Gaussian", self.conditional, conditional_alpha))
         ]
 
@@ -103,7 +100,7 @@ class ServerGames:
         if present:
             self.kinds.setdefault(name, []).append(along)
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[AuditFinding]:
         """Test the noise, the clipping and the order of charge and opening."""
         found = [
             *self.shares.findings("share", "the noise of one client"),

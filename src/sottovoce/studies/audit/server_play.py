@@ -2,7 +2,9 @@
 
 A game is a run in which the canary takes part as often as a client may (`max_participations`), and in every round of it
 the cohort has the size at which the server knows most, as many leave as the threshold allows, and the colluders tell
-their noise. The server subtracts all that it knows, and measures what is left along the canary.
+their noise. The server subtracts all that it knows, and measures what is left along the canary. Another site, which
+is asked where units are protected, sees the released sum and knows its own noise: it plays as a server to whom nobody
+is missing and one client more tells its noise.
 
 Some of the others are canaries too, each in a coordinate of its own, half of them out. The server knows their messages,
 so they change nothing about the game; but where noise is independent from value to value, each of them is one more
@@ -14,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,17 +25,18 @@ from sottovoce.core.streams import Purpose, Seeds
 from sottovoce.federation.coding import Private, Terms
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.studies.audit.canaries import BELOW, OVERSIZED, Canaries, Canary
+from sottovoce.studies.audit.federation import AuditFederation, Sight
 from sottovoce.studies.audit.server_games import ServerGames
-from sottovoce.studies.audit.stage import House, Sight
-from sottovoce.studies.audit.units import Units
-from sottovoce.threats.audit.errors import epsilon_from_counts
-from sottovoce.threats.audit.sample import NoiseSample
-
-__all__ = ["play_server_games", "threshold_of_games"]
+from sottovoce.studies.audit.units import UnitFormulas
+from sottovoce.threats.audit.bounds import epsilon_from_counts
+from sottovoce.threats.audit.noise import NoiseSample
 
 _KEPT = 12  # clients of a round whose words are kept
 _KEPT_ROUNDS = 2  # of each of the first two games, so that keys of rounds, clients and runs are compared
 _LONGEST = 20_000  # words of a kept vector
+_UNITS = 12  # canaries that a site holds beside the game's own, where units are protected
+
+Player = Literal["server", "site"]
 
 Progress = Callable[[int, int], None]
 Values = NDArray[np.float64]
@@ -49,6 +52,7 @@ class _Seating:
     leavers: list[int]
     canaries: Canaries
     still: int  # senders whose message is known and the same
+    holders: frozenset[int]  # clients that are canaries, or hold some
 
     @property
     def others(self) -> dict[int, Canary]:
@@ -61,29 +65,40 @@ class _Seating:
         return [canary.place for client, canary in self.others.items() if client in self.canaries.present]
 
 
-def play_server_games(house: House, *, games: int, seed: int, tell: Progress = lambda done, total: None) -> ServerGames:
+def play_server_games(
+    federation: AuditFederation,
+    *,
+    games: int,
+    seed: int,
+    by: Player = "server",
+    tell: Progress = lambda done, total: None,
+) -> ServerGames:
     """Play an even number of games, half of them with the canary; `seed` decides everything."""
-    units, shares = Units(house.plan), house.plan.shares
-    size = int(shares.sizes[np.argmin([shares.honest(int(n)) / n for n in shares.sizes])])
+    units, shares = UnitFormulas(federation.plan), federation.plan.shares
+    unknown = shares.unknown_shares()[1 if by == "server" else 2]
+    worst = int(np.argmin(unknown / shares.sizes))
+    size = int(shares.sizes[worst])
     share = units.variance / size
-    stddev = math.sqrt(share * shares.honest(size))
-    rounds = house.plan.max_participations
+    stddev = math.sqrt(share * float(unknown[worst]))
+    rounds = federation.plan.max_participations
     kinds = _kinds(units)
-    still = _seat(house, size, 0, kinds[0], present=False).still
+    still = _seat(federation, size, 0, kinds[0], present=False, by=by).still
+    mu = units.radius / stddev * math.sqrt(rounds) * (units.rate if federation.plan.request.of_sites else 1.0)
     centre = float(units.still()[0])
     evidence = ServerGames(
         units,
         rounds,
         stddev,
-        threshold_of_games(units.radius / stddev * math.sqrt(rounds), max(1, games // 2)),
+        threshold_of_games(mu, max(1, games // 2)),
         seen=NoiseSample(stddev**2, centre=centre * still, discrete=units.discrete),
         released=NoiseSample(units.variance, centre=centre * (still + shares.colluders), discrete=units.discrete),
         shares=NoiseSample(share, centre=centre, discrete=units.discrete),
+        against=f"epsilon_{by}",
     )
     for game in range(games):
         present = game % 2 == 0
-        seating = _seat(house, size, game, kinds[game // 2 % len(kinds)], present=present)
-        _play(house, evidence, seating, game, Seeds(seed + 1 + game), present=present)
+        seating = _seat(federation, size, game, kinds[game // 2 % len(kinds)], present=present, by=by)
+        _play(federation, evidence, seating, game, Seeds(seed + 1 + game), present=present)
         tell(game + 1, games)
     return evidence
 
@@ -100,7 +115,7 @@ def threshold_of_games(mu: float, each: int) -> float:
     return best if promised(best) else mu / 2  # where the plan promises nothing, what shows noise that is missing
 
 
-def _kinds(units: Units) -> list[Canary]:
+def _kinds(units: UnitFormulas) -> list[Canary]:
     """Return the canaries that are played in turn."""
     length = units.plan.request.length
     place = int(Seeds(length).public.get(Purpose.SETUP).integers(length))
@@ -110,13 +125,18 @@ def _kinds(units: Units) -> list[Canary]:
     return [Canary(place, "dense", OVERSIZED), small, Canary(place, scale=OVERSIZED)]
 
 
-def _seat(house: House, size: int, game: int, canary: Canary, *, present: bool) -> _Seating:
+def _seat(federation: AuditFederation, size: int, game: int, canary: Canary, *, present: bool, by: Player) -> _Seating:
     """Return who plays what; the cohorts of successive games go round all clients."""
-    shares, length = house.plan.shares, house.plan.request.length
-    ring = [(game * size + index) % house.clients for index in range(size)]
-    stayers = shares.survivors(size)
-    quiet = ring[1 + shares.colluders : stayers]
-    others = quiet[::2] if house.plan.request.form == "floats" else []  # of signs all would speak everywhere
+    shares, length = federation.plan.shares, federation.plan.request.length
+    ring = [(game * size + index) % federation.clients for index in range(size)]
+    stayers, told = (shares.survivors(size), shares.colluders) if by == "server" else (size, shares.colluders + 1)
+    colluders = ring[1 : min(1 + told, stayers)]
+    quiet = ring[1 + len(colluders) : stayers]
+    others = quiet[::2] if federation.plan.request.form == "floats" else []  # of signs all would speak everywhere
+    holders = frozenset({ring[0], *others})
+    of_sites = federation.plan.request.of_sites
+    if of_sites and federation.plan.request.form == "floats":
+        others = [site + federation.clients * place for place in range(1, 1 + _UNITS) for site in sorted(holders)]
     others = others[: (length - 1) // 2]
     stride = max(1, (length - 1) // max(1, len(others)))
     places = [(canary.place + 1 + stride * index) % length for index in range(len(others))]
@@ -125,28 +145,33 @@ def _seat(house: House, size: int, game: int, canary: Canary, *, present: bool) 
     return _Seating(
         sorted(ring),
         ring[0],
-        ring[1 : 1 + shares.colluders],
+        colluders,
         ring[stayers:],
         Canaries({ring[0]: canary, **canaries}, there),
-        still=len(quiet) - len(others),
+        still=0 if of_sites else len(quiet) - len(others),
+        holders=holders,
     )
 
 
-def _play(house: House, evidence: ServerGames, seating: _Seating, game: int, seeds: Seeds, *, present: bool) -> None:
-    plan, units = house.plan, evidence.units
+def _play(
+    federation: AuditFederation, evidence: ServerGames, seating: _Seating, game: int, seeds: Seeds, *, present: bool
+) -> None:
+    plan, units = federation.plan, evidence.units
     length, size = plan.request.length, len(seating.cohort)
     own = seating.canaries.canaries[seating.own]
     score = 0.0
     for round_ in range(1, evidence.participations + 1):
         keep = _KEPT if game < 2 and round_ <= _KEPT_ROUNDS else 0
-        sight = house.play(seeds, round_, seating.cohort, canaries=seating.canaries, leavers=seating.leavers, keep=keep)
+        sight = federation.play(
+            seeds, round_, seating.cohort, canaries=seating.canaries, leavers=seating.leavers, keep=keep
+        )
         evidence.opened_unpaid += sight.opened_unpaid
         if sight.seen is None or sight.total.values is None:
             evidence.failures.append(sight.total.reason or "nothing was released")
             return
         seen = units.signed(sight.seen)
         for client in seating.colluders:
-            seen = seen - units.signed(_told(plan, house, seeds, round_, client, size))
+            seen = seen - units.signed(_told(plan, federation, seeds, round_, client, size))
         unknown = _wrapped(seen - seating.still * units.still(), units)
         score += _measure(evidence, seating, own, unknown, present=present)
         released = units.of_release(sight.total.values, plan.request.clip_norm)
@@ -165,8 +190,7 @@ def _measure(evidence: ServerGames, seating: _Seating, own: Canary, unknown: Val
     units, length = evidence.units, evidence.units.plan.request.length
     for client, canary in seating.others.items():
         evidence.score(canary.name, canary.project(unknown[:length]), present=client in seating.canaries.present)
-    rest = unknown.copy()
-    rest[seating.loud] -= units.update_radius
+    rest = _quiet(unknown, seating, units)
     if units.plan.adaptive is not None:
         rest[-1] += units.count_centre * len(seating.loud)  # above the clip norm, each takes from the count
     along = own.project(rest[:length])
@@ -178,16 +202,30 @@ def _measure(evidence: ServerGames, seating: _Seating, own: Canary, unknown: Val
     return (along * units.update_radius + count * units.count_centre) / units.radius
 
 
-def _told(plan: PrivacyPlan, house: House, seeds: Seeds, round_: int, client: int, size: int) -> NDArray[Any]:
+def _quiet(unknown: Values, seating: _Seating, units: UnitFormulas) -> Values:
+    """Return what is unknown without the other canaries; where coins of sites decide, without their coordinates."""
+    rest = unknown.copy()
+    if units.plan.request.of_sites and units.rate < 1:
+        rest[seating.loud] = 0.0
+    else:
+        rest[seating.loud] -= units.update_radius
+    return rest
+
+
+def _told(
+    plan: PrivacyPlan, federation: AuditFederation, seeds: Seeds, round_: int, client: int, size: int
+) -> NDArray[Any]:
     """Return what a colluder sent, as it tells the server: it knows its own message and its own noise."""
     terms = Terms(size, plan.request.clip_norm)
-    update = np.full(house.scheme.dim, 1.0 if plan.request.form == "signs" else 0.0, np.float32)
+    if plan.request.of_sites:
+        return Private(plan, seeds).site_words(np.zeros(plan.request.length, np.int64), terms, round_, client)
+    update = np.full(federation.scheme.dim, 1.0 if plan.request.form == "signs" else 0.0, np.float32)
     rng = seeds.client(client).get(Purpose.ENCODE, round_)
-    message = house.scheme.encode(update, house.scheme.round_seed(round_), rng)
+    message = federation.scheme.encode(update, federation.scheme.round_seed(round_), rng)
     return Private(plan, seeds).words(message, terms, round_, client)
 
 
-def _wrapped(values: Values, units: Units) -> Values:
+def _wrapped(values: Values, units: UnitFormulas) -> Values:
     """Return differences of words modulo 2^bits, in the middle range."""
     if units.plan.bits is None:
         return values
@@ -203,7 +241,7 @@ def _keep(
     centre = units.still()[:length]
     share = math.sqrt(units.variance / size)
     for client, words in sight.shares.items():
-        if client in seating.canaries.canaries:
+        if client in seating.holders:
             continue
         values = units.signed(words)[:length]
         evidence.shares.add(values)
@@ -215,6 +253,5 @@ def _keep(
         stddev = share * math.sqrt(size - sight.total.senders)
         evidence.vectors.append((f"the server in {where}", stddev, made_up[:_LONGEST]))
     if not sight.shares:  # a sum goes together with the shares that it is made of
-        quiet = unknown.copy()
-        quiet[seating.loud] -= units.update_radius
-        evidence.vectors.append((f"the sum of {where}", evidence.stddev, quiet[:_LONGEST]))
+        quiet = _quiet(unknown, seating, units)[:_LONGEST]
+        evidence.vectors.append((f"the sum of {where}", evidence.stddev, quiet))

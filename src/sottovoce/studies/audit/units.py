@@ -12,13 +12,11 @@ from numpy.typing import NDArray
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.privacy.noise.grid import Form
 
-__all__ = ["Units"]
-
 Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Units:
+class UnitFormulas:
     """What the words of a plan should be, by the formulas of docs/privacy.md and not by the code that makes them."""
 
     plan: PrivacyPlan
@@ -47,6 +45,12 @@ class Units:
         if self.form == "signs":
             return min(self.radius, math.sqrt(self.plan.request.length))
         return self.radius if self.plan.grid is None else self.plan.update_radius
+
+    @property
+    def rate(self) -> float:
+        """Return the chance of a canary to take part in a round, against whoever does not know the draws."""
+        request = self.plan.request
+        return request.unit_rate if request.of_sites else request.sample_rate
 
     @property
     def variance(self) -> float:
@@ -79,6 +83,8 @@ class Units:
     def still(self) -> Values:
         """Return the centre of a client whose update is 0 everywhere, or +1 where only signs can be sent."""
         centre = np.zeros(self.plan.word_length)
+        if self.plan.request.of_sites:
+            return centre  # what a site sends that has no canary: its quiet units are zero
         if self.form == "signs":
             centre[:] = self.update_radius / math.sqrt(self.plan.request.length)
         if self.plan.adaptive is not None:

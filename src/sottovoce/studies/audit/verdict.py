@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from sottovoce.threats.audit.finding import Finding
-
-__all__ = ["FALSE_ALARM", "Aggregator", "Audit", "caution", "threshold_of"]
+from sottovoce.threats.audit.finding import AuditFinding
 
 FALSE_ALARM: Final = 1e-4  # of a whole audit of a correct build; each test gets an equal part
 
 
-def threshold_of(tests: Sequence[Finding]) -> float:
+def threshold_of(tests: Sequence[AuditFinding]) -> float:
     """Return the p value below which a test accuses: the false-alarm rate, shared by all tests with chance in them."""
     return FALSE_ALARM / max(1, sum(not test.certain for test in tests))
 
@@ -27,7 +25,7 @@ def caution() -> str:
     )
 
 
-class Aggregator(NamedTuple):
+class AggregatorVerdict(NamedTuple):
     """What games against one of two aggregators show: the larger valid bound, and the one that assumes nothing."""
 
     name: str
@@ -48,11 +46,13 @@ class Audit:
     epsilon_server: float
     epsilon_server_lower: float
     confidence: float
-    tests: tuple[Finding, ...]
+    tests: tuple[AuditFinding, ...]
     canaries: int
     games: int
     note: str
-    aggregators: tuple[Aggregator, ...] = ()
+    aggregators: tuple[AggregatorVerdict, ...] = ()
+    epsilon_site: float | None = None  # where units are protected: against another site
+    epsilon_site_lower: float | None = None
 
     @property
     def threshold(self) -> float:
@@ -69,7 +69,7 @@ class Audit:
         """Return a sentence for each test that rejects."""
         return [test.sentence for test in self.tests if self.rejects(test)]
 
-    def rejects(self, test: Finding) -> bool:
+    def rejects(self, test: AuditFinding) -> bool:
         """Tell whether a test rejects."""
         return test.p_value < self.threshold
 
@@ -97,6 +97,8 @@ class Audit:
             "games": self.games,
             "note": self.note,
         }
+        if self.epsilon_site is not None:
+            document |= {"epsilon_site": _finite(self.epsilon_site), "epsilon_site_lower": self.epsilon_site_lower}
         if self.aggregators:
             document["aggregators"] = {
                 each.name: {"epsilon_lower": each.lower, "epsilon_lower_exact": each.exact} for each in self.aggregators

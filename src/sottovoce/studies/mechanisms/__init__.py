@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from sottovoce.studies.mechanisms.published import beside, printed_cells, printed_curves, table_cells
 from sottovoce.studies.mechanisms.settings import Settings, read_settings
 from sottovoce.studies.mechanisms.study import read_cells, run_study, study_cells
-from sottovoce.studies.mechanisms.tables import beside, printed_cells, printed_curves, table_cells
 
 __all__ = [
     "Settings",

@@ -27,8 +27,6 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import RunError
 from sottovoce.core.validate import in_range
 
-__all__ = ["gradient_norm", "l1_sensitivity", "l2_sensitivity", "minimise"]
-
 Values = NDArray[np.float64]
 Labels = NDArray[np.integer[Any]]
 

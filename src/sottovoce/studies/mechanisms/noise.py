@@ -16,11 +16,8 @@ from sottovoce.core.errors import InputError
 from sottovoce.core.validate import in_range
 from sottovoce.privacy.accounting.accountant import noise_multiplier
 from sottovoce.privacy.accounting.events import Event
-from sottovoce.privacy.noise.mechanisms import Laplace, Staircase
-from sottovoce.privacy.noise.weights import CoordinateStaircase, GammaShare, Radial
+from sottovoce.privacy.noise.mechanisms import CoordinateStaircase, GammaShare, Laplace, Radial, Staircase
 from sottovoce.studies.mechanisms.settings import Mechanism
-
-__all__ = ["Noise", "author_gamma", "author_noise", "author_sensitivity", "author_staircase", "right_noise"]
 
 Values = NDArray[np.float64]
 

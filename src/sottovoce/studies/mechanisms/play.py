@@ -14,9 +14,7 @@ from sottovoce.studies.mechanisms.minimiser import l2_sensitivity, minimise
 from sottovoce.studies.mechanisms.noise import Noise, author_noise, right_noise
 from sottovoce.studies.mechanisms.records import Records
 from sottovoce.studies.mechanisms.settings import NOISELESS, Cell, Settings
-from sottovoce.studies.mechanisms.sgd import Linear, fit_sgd
-
-__all__ = ["Iteration", "Player", "make_player", "play"]
+from sottovoce.studies.mechanisms.sgd import LinearClassifier, fit_sgd
 
 Values = NDArray[np.floating[Any]]
 
@@ -34,15 +32,15 @@ class Iteration:
 class Player(Protocol):
     """How the clients of a mode fit, and what noise they add."""
 
-    def fit(self, cell: Cell, client: int, iteration: int, received: Linear | None) -> Linear:
+    def fit(self, cell: Cell, client: int, iteration: int, received: LinearClassifier | None) -> LinearClassifier:
         """Return a client's own model."""
         ...
 
-    def noise(self, cell: Cell, client: int, iteration: int, model: Linear) -> Noise | None:
+    def noise(self, cell: Cell, client: int, iteration: int, model: LinearClassifier) -> Noise | None:
         """Return a client's noise; None if it adds none."""
         ...
 
-    def judge(self, model: Linear) -> float:
+    def judge(self, model: LinearClassifier) -> float:
         """Return the accuracy of a client's own model on the test records."""
         ...
 
@@ -58,7 +56,7 @@ def play(settings: Settings, records: Records, cell: Cell, player: Player) -> It
     In each, every client fits on its records, adds noise to a copy and sends it; the mean of all comes back.
     """
     seeds = Seeds(settings.seed)
-    received: list[Linear | None] = [None] * cell.clients
+    received: list[LinearClassifier | None] = [None] * cell.clients
     for iteration in range(1, settings.iterations + 1):
         local = [player.fit(cell, client, iteration, received[client]) for client in range(cell.clients)]
         added, stddev, sensitivity = [], 0.0, 0.0
@@ -70,7 +68,7 @@ def play(settings: Settings, records: Records, cell: Cell, player: Player) -> It
             rng = seeds.client(client).get(Purpose.NOISE, iteration)
             added.append(noise.sample(rng).reshape(model.weights.shape))
             stddev, sensitivity = max(stddev, noise.stddev), max(sensitivity, noise.sensitivity)
-        mean = Linear(
+        mean = LinearClassifier(
             np.mean([model.weights + part for model, part in zip(local, added, strict=True)], axis=0),
             np.mean([model.intercepts for model in local], axis=0),
         )
@@ -87,7 +85,7 @@ def play(settings: Settings, records: Records, cell: Cell, player: Player) -> It
         )
 
 
-def _accuracy(model: Linear | None, records: Records) -> float:
+def _accuracy(model: LinearClassifier | None, records: Records) -> float:
     return 0.0 if model is None else model.accuracy(records.x_test, records.y_test)
 
 
@@ -101,7 +99,7 @@ class Author:
     settings: Settings
     records: Records
 
-    def fit(self, cell: Cell, client: int, iteration: int, received: Linear | None) -> Linear:
+    def fit(self, cell: Cell, client: int, iteration: int, received: LinearClassifier | None) -> LinearClassifier:
         """Return a client's own model by SGD."""
         base = cell.mechanism == "base"
         x, y = self.records.of(client, iteration, cell.samples, self.settings.cumulative and not base)
@@ -109,7 +107,7 @@ class Author:
         rng = Seeds(self.settings.seed).client(client).get(Purpose.BATCH, iteration)
         return fit_sgd(x, y, self.records.classes, start, rng)
 
-    def noise(self, cell: Cell, client: int, iteration: int, model: Linear) -> Noise | None:
+    def noise(self, cell: Cell, client: int, iteration: int, model: LinearClassifier) -> Noise | None:
         """Return the author's noise."""
         if cell.mechanism in NOISELESS:
             return None
@@ -117,7 +115,7 @@ class Author:
         epsilon, dim = cell.epsilons[client], model.weights.size
         return author_noise(cell.mechanism, epsilon, cell.clients, count, dim, self.settings.sensitivity)
 
-    def judge(self, model: Linear) -> float:
+    def judge(self, model: LinearClassifier) -> float:
         """Return the accuracy of a model."""
         return model.accuracy(self.records.x_test, self.records.y_test)
 
@@ -132,10 +130,10 @@ class Right:
 
     settings: Settings
     records: Records
-    _kept: dict[tuple[int, int, int, bool], Linear] = field(default_factory=dict)
+    _kept: dict[tuple[int, int, int, bool], LinearClassifier] = field(default_factory=dict)
     _judged: dict[int, float] = field(default_factory=dict)  # by the identity of a kept model
 
-    def fit(self, cell: Cell, client: int, iteration: int, received: Linear | None) -> Linear:
+    def fit(self, cell: Cell, client: int, iteration: int, received: LinearClassifier | None) -> LinearClassifier:
         """Return a client's own model: the minimiser on its records."""
         cumulative = self._cumulative(cell)
         key = (client, iteration, cell.samples, cumulative)
@@ -150,10 +148,10 @@ class Right:
                 self.settings.tolerance,
                 None if before is None else before.weights.astype(np.float64),
             )
-            self._kept[key] = Linear(weights, np.zeros(len(weights)))
+            self._kept[key] = LinearClassifier(weights, np.zeros(len(weights)))
         return self._kept[key]
 
-    def noise(self, cell: Cell, client: int, iteration: int, model: Linear) -> Noise | None:
+    def noise(self, cell: Cell, client: int, iteration: int, model: LinearClassifier) -> Noise | None:
         """Return noise for all releases that a record is in: all iterations if data are kept, else one."""
         if cell.mechanism in NOISELESS:
             return None
@@ -165,7 +163,7 @@ class Right:
         epsilon = min(cell.epsilons) if cell.mechanism == "gamma-shares" else cell.epsilons[client]
         return right_noise(cell.mechanism, epsilon, self.settings.delta, releases, l2, model.weights.size, cell.clients)
 
-    def judge(self, model: Linear) -> float:
+    def judge(self, model: LinearClassifier) -> float:
         """Return the accuracy of a model that `fit` returned; each is judged once, for all cells."""
         if id(model) not in self._judged:
             self._judged[id(model)] = model.accuracy(self.records.x_test, self.records.y_test)

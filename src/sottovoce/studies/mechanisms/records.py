@@ -14,8 +14,6 @@ from sottovoce.core.errors import InputError
 from sottovoce.data import load
 from sottovoce.studies.mechanisms.settings import Settings
 
-__all__ = ["Records", "load_records"]
-
 Values = NDArray[np.floating[Any]]
 Labels = NDArray[np.integer[Any]]
 

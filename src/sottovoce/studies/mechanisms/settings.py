@@ -9,13 +9,10 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from sottovoce.config.experiment import read_tables
+from sottovoce.config.names import check_names
+from sottovoce.config.table import Table, sentence
 from sottovoce.core.errors import ConfigError
-from sottovoce.experiment.config import read_tables
-from sottovoce.experiment.names import check_names
-from sottovoce.experiment.rules import sentence
-from sottovoce.experiment.table import Table
-
-__all__ = ["NOISELESS", "Cell", "Mechanism", "Mode", "Settings", "read_settings"]
 
 Mode = Literal["printed", "right"]
 Mechanism = Literal[

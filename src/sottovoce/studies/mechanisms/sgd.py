@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from sottovoce.core import native
 
-__all__ = ["Linear", "fit_sgd"]
-
 EPOCHS: Final = 1000  # these four are SGDClassifier's defaults
 TOLERANCE: Final = 1e-3
 PATIENCE: Final = 5
@@ -26,7 +24,7 @@ ALPHA: Final = 1e-4
 Values = NDArray[np.floating[Any]]
 
 
-class Linear(NamedTuple):
+class LinearClassifier(NamedTuple):
     """A linear classifier: scores are x W^T + b."""
 
     weights: Values  # (classes, features)
@@ -42,13 +40,13 @@ def fit_sgd(
     x: Values,
     y: NDArray[np.integer[Any]],
     classes: int,
-    start: Linear | None,
+    start: LinearClassifier | None,
     rng: Generator,
     *,
     alpha: float = ALPHA,
     epochs: int = EPOCHS,
     shuffle: bool = True,
-) -> Linear:
+) -> LinearClassifier:
     """Fit one logistic regression a class, each against all other classes.
 
     The penalty is alpha / 2 ||w||^2 without the intercept, the step 1 / (alpha (t_0 + t - 1)) with 1 / (alpha t_0) =
@@ -74,7 +72,7 @@ def fit_sgd(
         left &= waited < PATIENCE
         if not left.any():
             break
-    return Linear(weights, intercepts)
+    return LinearClassifier(weights, intercepts)
 
 
 def _epoch(

@@ -11,23 +11,21 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from sottovoce.config.experiment import to_toml
 from sottovoce.core.errors import InputError
 from sottovoce.core.files import replace_file
-from sottovoce.experiment.config import to_toml
-from sottovoce.experiment.folder import take_lock
+from sottovoce.runs.folder import take_lock
+from sottovoce.search.runner import Tell, play_each
 from sottovoce.studies.mechanisms.play import Iteration, Player, make_player, play
 from sottovoce.studies.mechanisms.records import Records, load_records
 from sottovoce.studies.mechanisms.settings import NOISELESS, Cell, Settings, read_settings
 
-__all__ = ["cell_facts", "read_cells", "run_study", "study_cells"]
-
 Facts = dict[str, Any]
-Tell = Callable[[int, int, str], None]  # cells that are done, cells in all, the next one in words
 
 
 def study_cells(
@@ -37,11 +35,7 @@ def study_cells(
     wanted = list(settings.cells()) if cells is None else list(cells)
     records = load_records(settings)
     player = make_player(settings, records)
-    found = []
-    for place, cell in enumerate(wanted):
-        tell(place, len(wanted), _words(cell))
-        found.append(cell_facts(settings, records, cell, player))
-    return found
+    return play_each(wanted, lambda cell: cell_facts(settings, records, cell, player), _words, tell)
 
 
 def run_study(
@@ -64,11 +58,14 @@ def _run(settings: Settings, out: Path, tell: Tell) -> list[Facts]:
         began, records = time.perf_counter(), load_records(settings)
         player = make_player(settings, records)
         with (out / "cells.jsonl").open("a", encoding="utf-8") as lines:
-            for place, cell in enumerate(cells):
-                tell(place, len(cells), _words(cell))
-                found.append(cell_facts(settings, records, cell, player))
-                lines.write(json.dumps(found[-1]) + "\n")
+
+            def kept(cell: Cell) -> Facts:
+                facts = cell_facts(settings, records, cell, player)
+                lines.write(json.dumps(facts) + "\n")
                 lines.flush()
+                return facts
+
+            found += play_each(cells, kept, _words, tell)
         tell(len(cells), len(cells), f"all cells in {time.perf_counter() - began:.0f} s")
     order = {_key_of(cell): place for place, cell in enumerate(settings.cells())}
     found.sort(key=lambda facts: order[_key(facts)])

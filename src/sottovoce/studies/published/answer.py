@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+from sottovoce.config.experiment import Experiment
 from sottovoce.core.errors import DataError, InputError
 from sottovoce.core.validate import in_range, one_of
 from sottovoce.data import load
-from sottovoce.experiment.config import Experiment
-from sottovoce.experiment.folder import Record
 from sottovoce.models import keeping_features
-from sottovoce.studies.published.cells import Cells, Outcome
-from sottovoce.studies.published.compare import compare, ordering
-from sottovoce.studies.published.figures import series
-from sottovoce.studies.published.setup import Setup, resolve, setup_of
+from sottovoce.runs.folder import Record
+from sottovoce.search.runner import Campaign, RunOutcome
+from sottovoce.studies.published.compare import compare, ordering, series
+from sottovoce.studies.published.setup import Setup, campaign, resolve, setup_of
 from sottovoce.studies.published.table import SCALES, Published, Row, ScaleName, read_table
-
-__all__ = ["Observer", "reproduce"]
 
 Observer = Callable[[str, int, Record], None]  # name of the cell in words, its rounds, a record of a round
 
@@ -44,14 +40,14 @@ def reproduce(
     in_range("seeds", seeds, low=1, high=1000)
     table = read_table(name)
     chosen = table.chosen(list(rows))
-    cells = Cells(Path(out))
-    played: list[tuple[Row, list[Outcome]]] = []
+    cells = campaign(out)
+    played: list[tuple[Row, list[RunOutcome]]] = []
     with keeping_features():
         for row in chosen:
             outcomes = []
             for seed in range(1, seeds + 1):
                 told = row.name if seeds == 1 else f"{row.name}, seed {seed}"
-                outcomes.append(cells.play(resolve(table, row, scale, seed, workers), partial(_tell, observe, told)))
+                outcomes.append(_play(cells, resolve(table, row, scale, seed, workers), observe, told))
             played.append((row, outcomes))
     problems = [outcome.problem for _, outcomes in played for outcome in outcomes if outcome.problem is not None]
     if problems and not any(outcome.summary for _, outcomes in played for outcome in outcomes):
@@ -59,12 +55,16 @@ def reproduce(
     return _document(table, scale, seeds, played, cells)
 
 
-def _tell(observe: Observer, told: str, experiment: Experiment, record: Record) -> None:
-    observe(told, experiment.experiment.rounds, record)
+def _play(cells: Campaign, experiment: Experiment, observe: Observer, words: str) -> RunOutcome:
+    return cells.play(experiment, lambda record: observe(words, experiment.experiment.rounds, record))
 
 
 def _document(
-    table: Published, scale: ScaleName, seeds: int, played: Sequence[tuple[Row, list[Outcome]]], cells: Cells
+    table: Published,
+    scale: ScaleName,
+    seeds: int,
+    played: Sequence[tuple[Row, list[RunOutcome]]],
+    cells: Campaign,
 ) -> dict[str, Any]:
     lines = [
         line

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from itertools import combinations
+from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, Final
 
-from sottovoce.core.errors import SottovoceError
-from sottovoce.experiment.folder import Record
-from sottovoce.privacy import calculate
-from sottovoce.studies.published.cells import Outcome
-from sottovoce.studies.published.table import FAILED, METRICS, NEW, UNREADABLE, Published, Row, ScaleName
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["compare", "ordering"]
+from sottovoce.assembly.parts import gather
+from sottovoce.core.errors import RunError, SottovoceError
+from sottovoce.privacy import calculate
+from sottovoce.runs.folder import Record, read_rounds
+from sottovoce.search.runner import RunOutcome
+from sottovoce.studies.published.table import FAILED, METRICS, NEW, UNREADABLE, Published, Row, ScaleName
 
 _APART: Final = 0.03  # printed values that differ by less are taken as equal
 _TIED: Final = 0.01  # and ours by less
@@ -24,14 +27,14 @@ Line = dict[str, Any]
 
 
 def compare(
-    table: Published, row: Row, scale: ScaleName, outcomes: Sequence[Outcome], differs: list[str]
+    table: Published, row: Row, scale: ScaleName, outcomes: Sequence[RunOutcome], differs: list[str]
 ) -> list[Line]:
     """Return a line for each printed cell of a row: printed, ours (the mean over seeds), difference, and a note."""
     return [_line(table, row, column, scale, outcomes, differs) for column in table.columns if column in row.printed]
 
 
 def _line(
-    table: Published, row: Row, column: str, scale: ScaleName, outcomes: Sequence[Outcome], differs: list[str]
+    table: Published, row: Row, column: str, scale: ScaleName, outcomes: Sequence[RunOutcome], differs: list[str]
 ) -> Line:
     printed = row.printed[column]
     theirs = float(printed) if not isinstance(printed, str) else None
@@ -92,7 +95,7 @@ def _in_unit(table: Published, size: float, summary: Record) -> float:
     return size / _UNITS[str(table.unit)]
 
 
-def _epsilons(row: Row, played: Sequence[Outcome]) -> Line:
+def _epsilons(row: Row, played: Sequence[RunOutcome]) -> Line:
     """Return epsilon by the papers' accountant at their round, and the true one against the server."""
     servers = [outcome.summary.get("epsilon_server") for outcome in played if outcome.summary is not None]
     known = [float(value) for value in servers if value is not None]
@@ -130,7 +133,7 @@ def _notes(
     column: str,
     line: Line,
     printed: float | str,
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[RunOutcome],
     differs: list[str],
     scale: ScaleName,
 ) -> list[str]:
@@ -201,3 +204,65 @@ def _rank(value: Any, failed: bool) -> float | None:
 
 def _number(value: Any) -> float | None:
     return None if value is None else float(value)
+
+
+_BINS: Final = 60
+
+Series = dict[str, Any]
+
+
+def series(table: Published, played: Sequence[tuple[Row, RunOutcome]]) -> list[Series]:
+    """Return what a figure draws, as plain numbers: a curve or a histogram for each row; none for a table."""
+    done = [(row, outcome) for row, outcome in played if outcome.summary is not None]
+    if table.kind == "curves":
+        return [_curve(row, outcome, metric) for row, outcome in done for metric in table.columns]
+    if table.kind == "weights":
+        groups = list(dict.fromkeys(row.group for row, _ in done))
+        return [one for group in groups for one in _histograms([pair for pair in done if pair[0].group == group])]
+    return []
+
+
+def _curve(row: Row, outcome: RunOutcome, metric: str) -> Series:
+    rounds = [record for record in read_rounds(outcome.folder) if record.get(metric) is not None]
+    return {
+        "row": row.name,
+        "metric": metric,
+        "round": [record["round"] for record in rounds],
+        "value": [record[metric] for record in rounds],
+    }
+
+
+def _histograms(done: Sequence[tuple[Row, RunOutcome]]) -> list[Series]:
+    """Return the weights of each row at the coordinates that the first of them trains (the thesis' set T).
+
+    These are the weights that its best model has moved from w_0, which all rows of a group share.
+    """
+    if len(done) < 2:
+        return []
+    first = done[0][1]
+    moved = _weights(first.folder) != gather(first.experiment).start
+    weights = [_weights(outcome.folder)[moved] for _, outcome in done]
+    ends = float(np.quantile(np.abs(np.concatenate(weights)), 0.999)) or 1.0
+    edges = np.linspace(-ends, ends, _BINS + 1)
+    return [
+        {
+            "row": row.name,
+            "group": row.group,
+            "coordinates": int(moved.sum()),
+            "norm": float(np.linalg.norm(values)),
+            "mean_size": float(np.abs(values).mean()),
+            "edges": edges.tolist(),
+            "count": np.histogram(np.clip(values, -ends, ends), edges)[0].tolist(),
+        }
+        for (row, _), values in zip(done, weights, strict=True)
+    ]
+
+
+def _weights(folder: Path) -> NDArray[np.float32]:
+    """Return the flat weights of the best round."""
+    path = folder / "model-best.npz"
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return np.concatenate([arrays[name].ravel() for name in arrays.files])
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read: {error}; delete its run folder to run the cell again") from None

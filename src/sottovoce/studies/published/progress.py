@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sottovoce.studies.published.cells import Cells
-from sottovoce.studies.published.setup import resolve, setup_of
+from sottovoce.search.runner import Campaign
+from sottovoce.studies.published.setup import campaign, resolve, setup_of
 from sottovoce.studies.published.table import SCALES, Published, ScaleName, names, read_table
-
-__all__ = ["listing"]
 
 
 def listing(out: Path | str = "runs/reproduce") -> list[dict[str, Any]]:
@@ -18,7 +16,7 @@ def listing(out: Path | str = "runs/reproduce") -> list[dict[str, Any]]:
     `seconds` is null while a cell is missing. `expected_seconds` then takes for a missing cell the mean of those with
     the same set-up, and is null where none was run.
     """
-    cells = Cells(Path(out))
+    cells = campaign(out)
     took = cells.seconds()
     tables = [read_table(name) for name in names()]
     known = {scale: _known(tables, scale, cells, took) for scale in SCALES}
@@ -37,7 +35,7 @@ def listing(out: Path | str = "runs/reproduce") -> list[dict[str, Any]]:
 Known = dict[tuple[str, str], tuple[str, bool, float | None]]  # table and row: set-up, whether it was run, seconds
 
 
-def _known(tables: list[Published], scale: ScaleName, cells: Cells, took: dict[str, float]) -> Known:
+def _known(tables: list[Published], scale: ScaleName, cells: Campaign, took: dict[str, float]) -> Known:
     known: Known = {}
     for table in tables:
         for row in table.rows:

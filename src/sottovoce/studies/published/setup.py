@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from sottovoce.config.experiment import TABLES, Experiment, parse
 from sottovoce.core.errors import InputError
-from sottovoce.experiment.cells import digest
-from sottovoce.experiment.config import TABLES, Experiment, parse
 from sottovoce.schemes import make
+from sottovoce.search.cells import digest
+from sottovoce.search.runner import Campaign
 from sottovoce.studies.published.table import Published, Row, ScaleName, Tables, merge, read_toml
 
-__all__ = ["Setup", "read_setup", "resolve", "setup_of"]
-
-_NOT_THE_RESULT: Final = {"experiment": ("name", "checkpoint_every", "chosen_on"), "data": ("folder",)}
+CELLS: Final = "cells"  # the folder of the run folders
+_NOT_THE_RESULT: Final = {"experiment": ("name", "checkpoint_every", "chosen_on", "loggers"), "data": ("folder",)}
 
 
 _DEFAULTS: Final[dict[str, dict[str, Any]]] = {
@@ -100,3 +101,11 @@ def _name(experiment: Experiment) -> str:
     identity = {name: table for name, table in identity.items() if table or name == "privacy"}
     private = "-dp" if experiment.privacy is not None else ""
     return f"{experiment.scheme.name}{private}-{digest(identity)[:16]}"
+
+
+def campaign(out: Path | str) -> Campaign:
+    """Return the runs of all tables below a folder: one for each experiment, whichever tables ask for it.
+
+    The best round's model stays.
+    """
+    return Campaign(Path(out) / CELLS, ("model.npz",), timed=True)

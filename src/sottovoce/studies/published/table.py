@@ -14,26 +14,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, mo
 from sottovoce.core.errors import InputError
 from sottovoce.core.validate import nearest
 
-__all__ = [
-    "COLUMNS",
-    "FAILED",
-    "METRICS",
-    "NEW",
-    "SCALES",
-    "UNREADABLE",
-    "Published",
-    "Row",
-    "Scale",
-    "ScaleName",
-    "Tables",
-    "merge",
-    "names",
-    "plain_name",
-    "read_table",
-    "read_toml",
-    "unknown",
-]
-
 Tables = dict[str, dict[str, Any]]
 ScaleName = Literal["small", "full"]
 SCALES: Final = ("small", "full")

@@ -6,11 +6,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Finding", "checked", "p_value_of_bound"]
-
 
 @dataclass(frozen=True)
-class Finding:
+class AuditFinding:
     """The result of one test: its statistic, its p value, and the sentence that accuses if the p value is too small.
 
     A check that has no chance in it, such as a missing charge, has the p value 0 or 1.
@@ -27,9 +25,9 @@ class Finding:
         return self.statistic is None
 
 
-def checked(name: str, sound: bool, sentence: str) -> Finding:
+def checked(name: str, sound: bool, sentence: str) -> AuditFinding:
     """Return the finding of a check without chance."""
-    return Finding(name, None, 1.0 if sound else 0.0, sentence)
+    return AuditFinding(name, None, 1.0 if sound else 0.0, sentence)
 
 
 def p_value_of_bound(bound: Callable[[float], float], claimed: float) -> float:

@@ -6,6 +6,7 @@ are malicious: they may have any value and know all the others.
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -16,8 +17,6 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import InputError
 from sottovoce.core.validate import in_range
 from sottovoce.core.vectors import Vector
-
-__all__ = ["Defence", "Matrix", "Rows"]
 
 Matrix = NDArray[np.float32]  # clients x length
 Rows = NDArray[np.int64]  # places of the rows that are used, ascending
@@ -63,7 +62,7 @@ class Defence(ABC):
     @classmethod
     def describe(cls) -> dict[str, Any]:
         """Return name, formula, paper and assumption."""
-        return {"name": cls.name, "does": cls.__doc__ or "", "assumes": cls.assumes, "paper": cls.paper}
+        return {"name": cls.name, "does": inspect.getdoc(cls) or "", "assumes": cls.assumes, "paper": cls.paper}
 
 
 def _check(updates: Matrix, malicious: int) -> None:

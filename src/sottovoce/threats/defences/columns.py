@@ -21,14 +21,12 @@ from sottovoce.core.vectors import Vector
 from sottovoce.threats.defences.base import Matrix, Rows
 from sottovoce.threats.defences.spread import spread
 
-__all__ = ["closest_mean", "middle_mean", "network"]
-
 _TILE: Final = 1 << 16  # values of a copy: 256 kB, which stay in a core's own cache
 
 
 def middle_mean(updates: Matrix, rows: Rows, low: int, high: int) -> Vector:
     """Return the mean of the sorted values low to high - 1 of each column."""
-    work, library = _Work(updates, rows, network(len(rows), low, high)), native.required("a defence")
+    work, library = _ColumnWork(updates, rows, network(len(rows), low, high)), native.required("a defence")
 
     def part(start: int, stop: int) -> None:
         tile, total = np.zeros((len(rows), work.lanes), np.int32), np.empty(work.lanes, np.float64)
@@ -44,7 +42,7 @@ def closest_mean(updates: Matrix, rows: Rows, kept: int) -> Vector:
 
     In a sorted column they are neighbours: what must be found is where they begin.
     """
-    work, library = _Work(updates, rows, network(len(rows), 0, len(rows))), native.required("a defence")
+    work, library = _ColumnWork(updates, rows, network(len(rows), 0, len(rows))), native.required("a defence")
 
     def part(start: int, stop: int) -> None:
         tile, room = np.zeros((len(rows), work.lanes), np.int32), np.empty((2, work.lanes), np.float64)
@@ -92,7 +90,7 @@ def _lanes(rows: Rows) -> int:
     return max(64, min(512, _TILE // max(1, len(rows)) // 64 * 64))
 
 
-class _Work:
+class _ColumnWork:
     """A matrix, its rows and comparators, kept in memory, as the compiled functions take them; room for the result."""
 
     def __init__(self, updates: Matrix, rows: Rows, comparators: NDArray[np.int32]) -> None:

@@ -8,8 +8,6 @@ from sottovoce.core.vectors import Vector
 from sottovoce.threats.defences.base import Defence, Matrix, Rows
 from sottovoce.threats.defences.columns import middle_mean
 
-__all__ = ["Median", "TrimmedMean"]
-
 _PAPER = (
     "Yin, Chen, Ramchandran, Bartlett 2018, Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates"
 )

@@ -12,8 +12,6 @@ from sottovoce.threats.defences.base import Defence, Matrix, Rows
 from sottovoce.threats.defences.columns import middle_mean
 from sottovoce.threats.defences.rows import length, squared_distances, weighted_sum
 
-__all__ = ["GeometricMedian"]
-
 _SMOOTHING: Final = 1e-6  # nu, in units of the median distance to the start
 _TOLERANCE: Final = 1e-4  # stop when a step is shorter, in the same units
 _MOST: Final = 50  # iterations

@@ -11,8 +11,6 @@ from sottovoce.threats.defences.base import Defence, Matrix, Rows
 from sottovoce.threats.defences.columns import closest_mean
 from sottovoce.threats.defences.rows import Wide, pairwise, weighted_sum
 
-__all__ = ["Bulyan", "Krum", "MultiKrum", "ranking"]
-
 _PAPER = (
     "Blanchard, El Mhamdi, Guerraoui, Stainer 2017, Machine Learning with Adversaries: Byzantine Tolerant Gradient "
     "Descent"

@@ -16,8 +16,6 @@ from sottovoce.core.vectors import Vector
 from sottovoce.threats.defences.base import Matrix, Rows
 from sottovoce.threats.defences.spread import spread
 
-__all__ = ["Wide", "finite_rows", "length", "pairwise", "products", "squared_distances", "weighted_sum"]
-
 Wide = NDArray[np.float64]
 
 _WHO: Final = "a defence"

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-__all__ = ["BLOCK", "spread", "threads"]
-
 BLOCK: Final = 1 << 15  # columns
 
 Result = TypeVar("Result")

@@ -11,8 +11,6 @@ from sottovoce.core.vectors import Vector
 from sottovoce.threats.defences.base import Defence, Matrix, Rows
 from sottovoce.threats.defences.rows import length, products, weighted_sum
 
-__all__ = ["FLTrust"]
-
 
 @dataclass(frozen=True)
 class FLTrust(Defence):

@@ -15,28 +15,24 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
+from sottovoce.assembly.stages import ServerSide
+from sottovoce.config.experiment import Experiment
 from sottovoce.core.errors import InputError
 from sottovoce.core.streams import Purpose, Seeds
-from sottovoce.experiment.config import Experiment
-from sottovoce.experiment.ready import Ready
-from sottovoce.federation.ballots.counting import counting
-from sottovoce.federation.ballots.ideal import IdealCount
-from sottovoce.federation.ballots.real import RealCount
+from sottovoce.federation.aggregation.ballots.count import IdealCount, RealCount, counting
 from sottovoce.federation.engine import drive
 from sottovoce.federation.round import server_round
-from sottovoce.studies.audit.ballots.hall import Hall
+from sottovoce.studies.audit.ballots.federation import BallotFederation
+from sottovoce.studies.audit.ballots.observation import Mixed, SumOpening, Voters
 from sottovoce.studies.audit.ballots.views import planned_variance
-from sottovoce.studies.audit.ballots.watched import Mixed, Opening, Voters
 from sottovoce.studies.audit.canaries import Canary
-from sottovoce.studies.audit.one_run import Account, Marked, Told
+from sottovoce.studies.audit.one_run import AuditAccount, Marked, Told
 from sottovoce.studies.audit.options import Options, ready_to_play
 from sottovoce.studies.audit.outsider import MOST_SIGNS, Outsider, coins
 from sottovoce.studies.audit.runs import play_runs, runs_of
-from sottovoce.studies.audit.units import Units
-from sottovoce.threats.audit.finding import Finding
-from sottovoce.threats.audit.sample import NoiseSample
-
-__all__ = ["play_outsiders"]
+from sottovoce.studies.audit.units import UnitFormulas
+from sottovoce.threats.audit.finding import AuditFinding
+from sottovoce.threats.audit.noise import NoiseSample
 
 _BLOCK = 1 << 20  # votes that are multiplied at once
 
@@ -62,16 +58,21 @@ class _Trace:
 
 
 def play_outsiders(
-    experiment: Experiment, hall: Hall, ready: Ready, options: Options, base: int, most_rounds: int
-) -> tuple[Outsider, list[Finding]]:
+    experiment: Experiment,
+    ballot_federation: BallotFederation,
+    ready: ServerSide,
+    options: Options,
+    base: int,
+    most_rounds: int,
+) -> tuple[Outsider, list[AuditFinding]]:
     """Play runs in which nobody but canaries votes and, if there is time, runs in which half of the clients train."""
-    plan = hall.plan
-    canaries = _canaries(hall.length, hall.house.clients, options.canaries)
-    outsider = Outsider(Units(plan), min(plan.rounds, max(1, most_rounds // runs_of(options, canaries))))
-    noise = NoiseSample(2 * planned_variance(plan.noise_multiplier, hall.length))
+    plan = ballot_federation.plan
+    canaries = _canaries(ballot_federation.length, ballot_federation.federation.clients, options.canaries)
+    outsider = Outsider(UnitFormulas(plan), min(plan.rounds, max(1, most_rounds // runs_of(options, canaries))))
+    noise = NoiseSample(2 * planned_variance(plan.noise_multiplier, ballot_federation.length))
 
     def still(present: NDArray[np.bool_], seeds: Seeds, tell: Told) -> Scores:
-        return _still(hall, ready, canaries, present, seeds, outsider, noise, tell)
+        return _still(ballot_federation, ready, canaries, present, seeds, outsider, noise, tell)
 
     play_runs(outsider, canaries, options, base, still, partial(_train, experiment, outsider, options))
     return outsider, noise.findings("drawn cohorts", "the noise of sums of cohorts that were drawn")
@@ -92,8 +93,8 @@ def _voters(canaries: dict[int, Canary], present: NDArray[np.bool_]) -> Voters:
 
 
 def _still(
-    hall: Hall,
-    ready: Ready,
+    ballot_federation: BallotFederation,
+    ready: ServerSide,
     canaries: dict[int, Canary],
     present: NDArray[np.bool_],
     seeds: Seeds,
@@ -102,12 +103,12 @@ def _still(
     tell: Told,
 ) -> Scores:
     """Play the rounds of a run without training; cohorts are drawn by the server's own sampler."""
-    trace, voters = _Trace(outsider, canaries, hall.length), _voters(canaries, present)
+    trace, voters = _Trace(outsider, canaries, ballot_federation.length), _voters(canaries, present)
     server = replace(ready.server, streams=seeds.server)
     state = server.init(ready.protection.parts.start)
     with TemporaryDirectory() as folder:
-        account = None if hall.booth is None else Path(folder)
-        with hall.session(Mixed.of(seeds), account) as session:
+        account = None if ballot_federation.pair is None else Path(folder)
+        with ballot_federation.session(Mixed.of(seeds), account) as session:
             for round_ in range(1, outsider.rounds + 1):
                 cohort, drawn = server.draw(state, round_)
                 state = {**state, **drawn}
@@ -115,7 +116,7 @@ def _still(
                 tell(round_, outsider.rounds)
                 if sight.opened is not None:
                     trace.take(sight.opened)
-                    noise.add(sight.noise(hall.length))
+                    noise.add(sight.noise(ballot_federation.length))
     return trace.scores
 
 
@@ -129,14 +130,14 @@ def _train(experiment: Experiment, outsider: Outsider, options: Options, seed: i
     wanted = max(2, min(clients // 2, options.canaries or clients, MOST_SIGNS // plan.request.length))
     canaries = _canaries(plan.request.length, clients, wanted)
     present = coins(canaries, parts.seeds.adversary.get(Purpose.SETUP))
-    trace = _Trace(Outsider(Units(plan), plan.rounds), canaries, plan.request.length)
+    trace = _Trace(Outsider(UnitFormulas(plan), plan.rounds), canaries, plan.request.length)
     coding = aggregator.coding
-    aggregator.coding = Opening(coding.plan, coding.seeds, coding.form, trace.take)
+    aggregator.coding = SumOpening(coding.plan, coding.seeds, coding.form, trace.take)
     with options.start(parts, _voters(canaries, present)) as (inner, _), TemporaryDirectory() as folder:
         engine = Marked(inner, frozenset(canaries))
         ready.enrol(engine)
         # Canaries are noise to the model: a round that breaks it is thrown away, and the run goes on.
-        server = replace(ready.server.with_account(Account()), goes_on=True)
+        server = replace(ready.server.with_account(AuditAccount()), goes_on=True)
         state = server.init(parts.start)
         with counting(aggregator, Path(folder)):
             for round_ in range(1, plan.rounds + 1):

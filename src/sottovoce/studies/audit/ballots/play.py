@@ -19,18 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.streams import Seeds
-from sottovoce.studies.audit.ballots.hall import Hall, Session
+from sottovoce.studies.audit.ballots.federation import AuditSession, BallotFederation
+from sottovoce.studies.audit.ballots.observation import Mixed, Voters
 from sottovoce.studies.audit.ballots.transcripts import Transcripts
-from sottovoce.studies.audit.ballots.views import View, planned_variance
-from sottovoce.studies.audit.ballots.watched import Mixed, Voters
+from sottovoce.studies.audit.ballots.views import AggregatorView, planned_variance
 from sottovoce.studies.audit.canaries import Canary
 from sottovoce.studies.audit.options import number
 from sottovoce.studies.audit.server_play import threshold_of_games
-from sottovoce.threats.audit.finding import Finding, checked
-from sottovoce.threats.audit.noise import echo, repetition
-from sottovoce.threats.audit.sample import NoiseSample
-
-__all__ = ["SEATS", "CountGames", "play_count_games"]
+from sottovoce.threats.audit.finding import AuditFinding, checked
+from sottovoce.threats.audit.noise import NoiseSample, echo, repetition
 
 SEATS = 16  # clients of a game
 _ON_DISK = 2  # games in which an ideal count keeps the helper's account on disk
@@ -45,8 +42,8 @@ Progress = Callable[[int, int], None]
 class CountGames:
     """What both aggregators saw of all games, and what was to be seen by anybody."""
 
-    leader: View
-    helper: View
+    leader: AggregatorView
+    helper: AggregatorView
     released: NoiseSample
     transcripts: Transcripts
     vectors: list[tuple[str, NDArray[np.float64]]] = field(default_factory=list)
@@ -55,7 +52,7 @@ class CountGames:
     unpaid: list[str] = field(default_factory=list)
 
     @property
-    def views(self) -> tuple[View, View]:
+    def views(self) -> tuple[AggregatorView, AggregatorView]:
         """Return the view of either aggregator."""
         return self.leader, self.helper
 
@@ -64,7 +61,7 @@ class CountGames:
         """Count the games."""
         return self.leader.games
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[AuditFinding]:
         """Test the noise, the votes, what each side sees of the protocol, and the order of charges and opening."""
         found = [*self.leader.findings(), *self.helper.findings()]
         found += self.released.findings("released sum", "the noise of both aggregators in a released sum")
@@ -95,7 +92,7 @@ class CountGames:
 
 
 @dataclass(frozen=True)
-class _Seating:
+class _BallotSeating:
     """Who plays what in a game: `own` is the canary that it is about."""
 
     own: int
@@ -112,24 +109,26 @@ class _Seating:
         return np.stack([self.canaries[client].votes(length) for client in self.cohort]).astype(np.float64)
 
 
-def play_count_games(hall: Hall, *, games: int, seed: int, tell: Progress = lambda done, total: None) -> CountGames:
+def play_count_games(
+    ballot_federation: BallotFederation, *, games: int, seed: int, tell: Progress = lambda done, total: None
+) -> CountGames:
     """Play an even number of games, half of them with the canary; `seed` decides everything."""
-    plan = hall.plan
-    variance, rounds = planned_variance(plan.noise_multiplier, hall.length), plan.max_participations
-    mu = math.sqrt(hall.length / variance * rounds)
+    plan = ballot_federation.plan
+    variance, rounds = planned_variance(plan.noise_multiplier, ballot_federation.length), plan.max_participations
+    mu = math.sqrt(ballot_federation.length / variance * rounds)
     threshold = threshold_of_games(mu, max(1, games // 2))
     leader, helper = (
-        View(name, other, hall.length, rounds, threshold, NoiseSample(variance))
+        AggregatorView(name, other, ballot_federation.length, rounds, threshold, NoiseSample(variance))
         for name, other in (("leader", "helper"), ("helper", "leader"))
     )
-    evidence = CountGames(leader, helper, NoiseSample(2 * variance), Transcripts(hall.length))
+    evidence = CountGames(leader, helper, NoiseSample(2 * variance), Transcripts(ballot_federation.length))
     for game in range(games):
         seeds = Seeds(seed + 1 + game)
-        keeps = hall.booth is not None or game < _ON_DISK
-        with _folder(keeps) as folder, hall.session(Mixed.of(seeds), folder) as session:
+        keeps = ballot_federation.pair is not None or game < _ON_DISK
+        with _folder(keeps) as folder, ballot_federation.session(Mixed.of(seeds), folder) as session:
             _play(evidence, session, game)
         tell(game + 1, games)
-    _swap(hall, evidence, Seeds(seed + 1))
+    _swap(ballot_federation, evidence, Seeds(seed + 1))
     return evidence
 
 
@@ -143,33 +142,35 @@ def _folder(wanted: bool) -> Iterator[Path | None]:
         yield Path(folder)
 
 
-def _seat(hall: Hall, game: int) -> _Seating:
+def _seat(ballot_federation: BallotFederation, game: int) -> _BallotSeating:
     """Return who plays what; the cohorts of successive games go round all clients."""
-    clients = hall.house.clients
+    clients = ballot_federation.federation.clients
     size = min(clients, SEATS)
     ring = [(game * size + index) % clients for index in range(size)]
     others = ring[1:]
     there = others[::2] if len(others) >= 4 else others  # two ballots are needed for a sum
     own = Canary(ring[0], _FORMS[game // 2 % len(_FORMS)])
     canaries = {client: Canary(1 + game * size + client, "signs") for client in others}
-    return _Seating(ring[0], {ring[0]: own, **canaries}, frozenset(there) | ({ring[0]} if game % 2 == 0 else set()))
+    return _BallotSeating(
+        ring[0], {ring[0]: own, **canaries}, frozenset(there) | ({ring[0]} if game % 2 == 0 else set())
+    )
 
 
-def _play(evidence: CountGames, session: Session, game: int) -> None:
-    hall, seating = session.hall, _seat(session.hall, game)
-    coding, cohort = hall.coding(session.owners), seating.cohort
-    ballots = seating.ballots(hall.length)
+def _play(evidence: CountGames, session: AuditSession, game: int) -> None:
+    ballot_federation, seating = session.ballot_federation, _seat(session.ballot_federation, game)
+    coding, cohort = ballot_federation.coding(session.owners), seating.cohort
+    ballots = seating.ballots(ballot_federation.length)
     there = np.array([client in seating.present for client in cohort])
     names = [seating.canaries[client].name for client in cohort]
     voters = Voters(seating.canaries, seating.present)
     scores = {view.name: 0.0 for view in evidence.views}
-    for round_ in range(1, hall.plan.max_participations + 1):
+    for round_ in range(1, ballot_federation.plan.max_participations + 1):
         sight = session.play(round_, cohort, voters, listen=evidence.transcripts.wanting)
         evidence.unpaid += sight.unpaid
         if sight.opened is None:
             evidence.failures.append(sight.total.reason or "nothing was released")
             return
-        both = sight.noise(hall.length).astype(np.float64)
+        both = sight.noise(ballot_federation.length).astype(np.float64)
         drawn = {"leader": coding.leader_noise(round_), "helper": coding.helper_noise(round_)}
         evidence.released.add(both)
         for view in evidence.views:
@@ -187,13 +188,13 @@ def _play(evidence: CountGames, session: Session, game: int) -> None:
         view.end_game(scores[view.name], present=game % 2 == 0)
 
 
-def _swap(hall: Hall, evidence: CountGames, seeds: Seeds) -> None:
+def _swap(ballot_federation: BallotFederation, evidence: CountGames, seeds: Seeds) -> None:
     """Play the first round once more with other secrets of one aggregator, and then of the other.
 
     Noise that stays as it was does not come from the aggregator's own secrets: whoever else knows what it comes from
     can take it off.
     """
-    seating = _seat(hall, 0)
+    seating = _seat(ballot_federation, 0)
     voters = Voters(seating.canaries, seating.present)
     strangers = Seeds(number("strangers", seeds.seed)), Seeds(number("more strangers", seeds.seed))
     changed = {
@@ -201,12 +202,15 @@ def _swap(hall: Hall, evidence: CountGames, seeds: Seeds) -> None:
         "leader": Mixed(seeds, strangers[1], leader=strangers[1], other=seeds),
     }
     for name, owners in changed.items():
-        with _folder(hall.booth is not None) as folder, hall.session(owners, folder) as session:
+        with (
+            _folder(ballot_federation.pair is not None) as folder,
+            ballot_federation.session(owners, folder) as session,
+        ):
             sight = session.play(1, seating.cohort, voters)
         if sight.opened is None:
             evidence.failures.append(sight.total.reason or "nothing was released")
             continue
-        coding = hall.coding(owners)
+        coding = ballot_federation.coding(owners)
         known = coding.leader_noise(1) if name == "helper" else coding.helper_noise(1)
-        noise = (sight.noise(hall.length) - known).astype(np.float64)
+        noise = (sight.noise(ballot_federation.length) - known).astype(np.float64)
         evidence.vectors.append((f"that of the {name} with other secrets", noise[:_LONGEST]))

@@ -10,14 +10,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from sottovoce.federation.ballots.account import HELPER_LEDGER
+from sottovoce.federation.aggregation.ballots.account import HELPER_LEDGER
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.privacy.ledger import verify
 from sottovoce.studies.audit.accounts import Names, check_account
-from sottovoce.threats.audit.finding import Finding, checked
-
-__all__ = ["check_helper"]
-
+from sottovoce.threats.audit.finding import AuditFinding, checked
 
 _HELPER = Names(
     "helper's chain",
@@ -29,7 +26,9 @@ _HELPER = Names(
 )
 
 
-def check_helper(run: Path, plan: PrivacyPlan, released: Iterable[int], entries: list[dict[str, Any]]) -> list[Finding]:
+def check_helper(
+    run: Path, plan: PrivacyPlan, released: Iterable[int], entries: list[dict[str, Any]]
+) -> list[AuditFinding]:
     """Return the checks of the helper's account: `entries` are its lines, `released` the rounds of the run's records.
 
     A helper at another institution keeps its account there; this is for runs that started their own.

@@ -6,41 +6,39 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from sottovoce.core.streams import Seeds
-from sottovoce.federation.ballots.account import HelperAccount
-from sottovoce.studies.audit.ballots.hall import Hall
+from sottovoce.federation.aggregation.ballots.account import HelperAccount
+from sottovoce.studies.audit.ballots.federation import BallotFederation
+from sottovoce.studies.audit.ballots.observation import Mixed, Voters
 from sottovoce.studies.audit.ballots.views import planned_variance
-from sottovoce.studies.audit.ballots.watched import Mixed, Voters
 from sottovoce.studies.audit.canaries import Canary
-from sottovoce.threats.audit.finding import Finding, checked
-from sottovoce.threats.audit.sample import NoiseSample
-
-__all__ = ["counted_enough", "noise_of_cohorts", "one_ballot"]
+from sottovoce.threats.audit.finding import AuditFinding, checked
+from sottovoce.threats.audit.noise import NoiseSample
 
 _VALUES = 30_000  # noise values of a cohort size, if the rounds for them are not too many
 
 
-def noise_of_cohorts(hall: Hall, *, rounds: int, seed: int) -> list[Finding]:
+def noise_of_cohorts(ballot_federation: BallotFederation, *, rounds: int, seed: int) -> list[AuditFinding]:
     """Test that a released sum carries both noises whatever the size of the cohort is, also when nobody came.
 
     Clients train on nothing and vote as their coding makes them: through rotation and coins.
     """
-    plan = hall.plan
+    plan = ballot_federation.plan
     floor, cap = plan.shares.floor, plan.shares.cap
     expected = min(cap, max(floor, round(plan.expected_cohort)))
     chance = plan.request.sampling == "poisson" and plan.request.sample_rate < 1
-    most = max(1, min(rounds, plan.rounds, 1 + _VALUES // hall.length))
-    found: list[Finding] = []
+    most = max(1, min(rounds, plan.rounds, 1 + _VALUES // ballot_federation.length))
+    found: list[AuditFinding] = []
     for size in sorted({0, floor, expected, cap}) if chance else [cap]:
-        sample = NoiseSample(2 * planned_variance(plan.noise_multiplier, hall.length))
+        sample = NoiseSample(2 * planned_variance(plan.noise_multiplier, ballot_federation.length))
         seeds = Seeds(seed + size)
         unpaid: list[str] = []
-        with TemporaryDirectory() as folder, hall.session(Mixed.of(seeds), Path(folder)) as session:
+        with TemporaryDirectory() as folder, ballot_federation.session(Mixed.of(seeds), Path(folder)) as session:
             for round_ in range(1, min(most, plan.max_participations) + 1):
                 sight = session.play(round_, range(size))
                 if sight.opened is None:
                     found.append(checked(f"cohort of {size}", False, f"a cohort of {size} released nothing"))
                     break
-                sample.add(sight.noise(hall.length))
+                sample.add(sight.noise(ballot_federation.length))
                 unpaid += sight.unpaid
         late = " and ".join(sorted(set(unpaid)))
         found.append(
@@ -54,13 +52,15 @@ def noise_of_cohorts(hall: Hall, *, rounds: int, seed: int) -> list[Finding]:
     return found
 
 
-def one_ballot(hall: Hall, seed: int) -> Finding:
+def one_ballot(ballot_federation: BallotFederation, seed: int) -> AuditFinding:
     """Check that fewer ballots than may be opened are not."""
-    cohort = list(range(min(hall.house.clients, 4)))
-    needed = min(2, hall.plan.shares.floor, len(cohort))  # by docs/ballots.md, and not by the code that asks for it
+    cohort = list(range(min(ballot_federation.federation.clients, 4)))
+    needed = min(
+        2, ballot_federation.plan.shares.floor, len(cohort)
+    )  # by docs/ballots.md, and not by the code that asks for it
     voters = Voters({client: Canary(client, "plus") for client in cohort}, frozenset(cohort[: needed - 1]))
     seeds = Seeds(seed)
-    with TemporaryDirectory() as folder, hall.session(Mixed.of(seeds), Path(folder)) as session:
+    with TemporaryDirectory() as folder, ballot_federation.session(Mixed.of(seeds), Path(folder)) as session:
         sight = session.play(1, cohort, voters)
     return checked(
         "too few ballots",
@@ -69,16 +69,16 @@ def one_ballot(hall: Hall, seed: int) -> Finding:
     )
 
 
-def counted_enough(hall: Hall, seed: int) -> Finding:
+def counted_enough(ballot_federation: BallotFederation, seed: int) -> AuditFinding:
     """Check that the helper counts nobody once more whom its account has in as many rounds as a client may be in."""
-    most, cohort = hall.plan.max_participations, list(range(min(hall.house.clients, 4)))
+    most, cohort = ballot_federation.plan.max_participations, list(range(min(ballot_federation.federation.clients, 4)))
     voters = Voters({client: Canary(client, "plus") for client in cohort}, frozenset(cohort))
     seeds = Seeds(seed)
     with TemporaryDirectory() as folder:
-        with HelperAccount.open(Path(folder), hall.plan) as account:
+        with HelperAccount.open(Path(folder), ballot_federation.plan) as account:
             for round_ in range(1, most + 1):
                 account.reserve(round_, cohort, counter=0)
-        with hall.session(Mixed.of(seeds), Path(folder)) as session:
+        with ballot_federation.session(Mixed.of(seeds), Path(folder)) as session:
             sight = session.play(most + 1, cohort, voters)
     return checked(
         "participation cap of the helper",

@@ -22,12 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.secagg.ballots.chunks import chunks_of
-from sottovoce.secagg.ot.bits import WIDTH
-from sottovoce.secagg.ot.extension import CHECK_SIZE
-from sottovoce.studies.audit.ballots.hall import CountSight
-from sottovoce.threats.audit.finding import Finding
-
-__all__ = ["Transcripts"]
+from sottovoce.secagg.ot.extension import CHECK_SIZE, WIDTH
+from sottovoce.studies.audit.ballots.federation import CountSight
+from sottovoce.threats.audit.finding import AuditFinding
 
 _BITS = 20_000_000  # guesses of one kind; more hardly show more
 
@@ -71,7 +68,7 @@ class Transcripts:
         highest = np.frombuffer(share, np.uint8).reshape(self.length, -1)[:, -1] >> 7
         self._guess("leader's view, the helper's share", (highest ^ 1) ^ masked, ballots)
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[AuditFinding]:
         """Test each kind of guess against a fair coin, two-sided."""
         from scipy.stats import binom
 
@@ -80,7 +77,7 @@ class Transcripts:
             right = self.right[name]
             tail = min(float(binom.cdf(right, guesses, 0.5)), float(binom.sf(right - 1, guesses, 0.5)))
             found.append(
-                Finding(
+                AuditFinding(
                     name,
                     right / guesses,
                     min(1.0, 2 * tail),

@@ -17,13 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.studies.audit.server_games import claim, exact_bound
-from sottovoce.threats.audit.cells import CellNoise
-from sottovoce.threats.audit.finding import Finding
-from sottovoce.threats.audit.gaussian import Spread, epsilon_of_mu, mu_of_shift
-from sottovoce.threats.audit.noise import shift
-from sottovoce.threats.audit.sample import NoiseSample
-
-__all__ = ["ROUNDING", "View", "planned_variance"]
+from sottovoce.threats.audit.bounds import Spread, epsilon_of_mu, mu_of_shift
+from sottovoce.threats.audit.finding import AuditFinding
+from sottovoce.threats.audit.noise import CellNoise, NoiseSample, shift
 
 ROUNDING = 2.0  # the rounding width of docs/privacy.md
 
@@ -36,7 +32,7 @@ def planned_variance(noise_multiplier: float, length: int) -> float:
 
 
 @dataclass
-class View:
+class AggregatorView:
     """What one aggregator sees of all games; `other` is the one whose noise hides the clients from it."""
 
     name: str
@@ -127,7 +123,7 @@ class View:
         mu = mu_of_shift(difference, width, self.rest, self.noise.spread, alpha)
         return epsilon_of_mu(mu * math.sqrt(self.participations), delta)
 
-    def bounds(self, claimed: float, delta: float, alpha: float, conditional_alpha: float) -> list[Finding]:
+    def bounds(self, claimed: float, delta: float, alpha: float, conditional_alpha: float) -> list[AuditFinding]:
         """Test the claim by both lower bounds; their statistics are the bounds at confidence 1 - alpha."""
         what = f"epsilon_server games of the {self.name}"
         return [
@@ -135,7 +131,7 @@ class View:
             claim(what, "Gaussian", partial(self.conditional, delta), claimed, conditional_alpha),
         ]
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[AuditFinding]:
         """Test the noise that hides clients from this aggregator, and what a client can add."""
         what = f"the noise of the {self.other}, which hides clients from the {self.name},"
         found = self.noise.findings(f"{self.other}'s noise", what)

@@ -1,0 +1,1 @@
+"""Put an experiment together: its parts, its protection, its stages and its parties."""

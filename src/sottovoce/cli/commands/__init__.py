@@ -1,0 +1,1 @@
+"""The commands, one file each: the file's name is the command's."""

@@ -1,0 +1,1 @@
+"""The experiment file: one module a table, with its keys and its checks."""

@@ -1,0 +1,98 @@
+"""The `[model]` table: the network, the public front before it, and the projection of the front."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from sottovoce.config.table import Table
+from sottovoce.core.target import Kind
+from sottovoce.models.task import LABELS
+
+
+class ProjectionTable(Table):
+    """The keys of `[model] projection`: how many features a front gives, and the public records they are fitted on."""
+
+    source: str | None = Field(
+        None,
+        description='Public records that the projection is measured on: "leaves", which are synthetic images of any '
+        "shape, or a data set. Not set: leaves, or nothing where a front has nothing to measure.",
+    )
+    dims: int | None = Field(
+        None,
+        ge=1,
+        description="Features of a record. Not set: 400 (scattering, fourier; fewer on images of 12 x 12 or less), 256 "
+        "(gabor), 2000 (hashed), or all that a function of your own gives.",
+    )
+    samples: int = Field(4000, ge=2, description="Public records that are used, at most.")
+    seed: int = Field(
+        1,
+        ge=0,
+        lt=2**63,
+        description="Start of what a front draws: leaves, which records of a data set, directions, hashes. Not a "
+        "secret, and not that of the experiment.",
+    )
+    bandwidth: float | None = Field(
+        None,
+        gt=0,
+        description="Of fourier: the distance over which records are alike. Not set: the root of the number of "
+        "columns.",
+    )
+    ngrams: int = Field(
+        1, ge=1, le=8, description="Of hashed: the longest run of tokens that is counted. More need more dims."
+    )
+
+
+class ModelTable(Table):
+    """The `[model]` table: which network is trained, and which public front reads the records before it."""
+
+    name: str = Field(
+        "mlp",
+        description='Network: "logistic" or "linear" (no hidden layer), "mlp" (one hidden layer), "cnn" (images, 1.7 '
+        'million parameters on 28 x 28), "all-cnn-c" (CIFAR-10), "imdb-lstm" (texts), "lfw-cnn" (faces) or '
+        '"hospital-mlp" (patients).',
+    )
+    hidden: int = Field(
+        128,
+        ge=1,
+        description='For name = "mlp": units of the hidden layer. The other networks have the widths of the papers.',
+    )
+    front: str = Field(
+        "none",
+        description="Public, frozen function that turns records into the features that the network reads "
+        '(docs/fronts.md): "scattering" (images), "fourier" (tables), "hashed" (texts), "module:function" (your own); '
+        '"gabor" fills the first layers of name = "cnn" instead. "none": the network reads the records.',
+    )
+    task: Literal["classification", "regression", "multilabel", "ordinal"] = Field(
+        "classification",
+        description='What is learnt (docs/tasks.md): "classification" (one class of several), "regression" (a number), '
+        '"multilabel" (several yes-or-no answers, one column each), "ordinal" (classes in an order).',
+    )
+    loss: str = Field(
+        "auto",
+        description='For task = "regression": "squared", "absolute" or "huber". "module:function": a loss of your own, '
+        'a torch function of outputs and targets that returns one number. "auto": the usual one of the task.',
+    )
+    class_weights: list[Annotated[float, Field(gt=0)]] | None = Field(
+        None,
+        min_length=2,
+        description="What a record of each class counts in the loss, in the order of the classes; public. Not set: all "
+        "count the same.",
+    )
+    metrics: list[str] = Field(
+        [],
+        description='Metrics of your own beside the usual ones, each "module:function": a function of answers '
+        "(probabilities, or values of a regression) and labels that returns a number (docs/tasks.md). They are "
+        "measured where the server has test records.",
+    )
+    projection: ProjectionTable = Field(
+        ProjectionTable(),
+        description="What the front is fitted on, and how many features it gives, such as {dims = 400}; its keys are "
+        "below.",
+    )
+
+    @property
+    def label_kind(self) -> Kind:
+        """Return what a label is for this task."""
+        return LABELS[self.task]

@@ -1,0 +1,1 @@
+"""The federation's round on a Flower fleet."""

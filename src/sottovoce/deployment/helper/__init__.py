@@ -1,0 +1,1 @@
+"""The helper of a federation, which counts ballots with the training server."""

@@ -1,0 +1,1 @@
+"""A node: its state machine, its state on disk, and its connection."""

@@ -1,1 +1,0 @@
-"""Turn an experiment file into a finished run folder; `sottovoce` itself has the public names."""

@@ -1,0 +1,1 @@
+"""Engines: who carries the messages of a round."""

@@ -1,0 +1,407 @@
+"""Reach clients on other machines: ask over MQTT, wait no longer than agreed, and hand on what comes.
+
+Two threads meet here. The connection's thread opens messages, greets nodes and puts answers into a queue; the thread
+that plays the round takes them out and hands each to its request. What both touch is under one lock.
+
+Who is there is known from greetings and last wills. It shortens the wait for those who are gone, and decides nothing
+else: a client that was drawn is asked whether it is there or not.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Final, Self
+
+from sottovoce.core.errors import RunError, SottovoceError, WireError
+from sottovoce.core.remote import one_line
+from sottovoce.federation.client import UPDATE_PHASES
+from sottovoce.federation.engine import Enrolment, Reply, Request
+from sottovoce.federation.engines.mqtt.carrier import Carrier, Listener
+from sottovoce.federation.engines.mqtt.envelope import SERVER, Envelope, Kind, open_message, topic_from, topic_to
+from sottovoce.federation.engines.mqtt.greeting import Facts, Gone, Hello, Refusal, Welcome
+
+GRACE: Final = 2.0  # seconds that a client which is gone has to come back before its round goes on without it
+_TICK: Final = 0.5  # seconds between two looks at the clock
+_LONGEST_BYE: Final = 2000  # bytes
+_AT_ONCE: Final = 4.0  # greetings of a node that are answered without delay; every further one waits
+_PAUSE: Final = 15.0  # seconds until one more greeting is answered
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ServerPlace:
+    """Where a server stands: its keys, its run, and how long it waits."""
+
+    federation: str
+    run: bytes
+    keys: Mapping[int, bytes]
+    signing_key: bytes = field(repr=False)
+    facts: Facts
+    attempt: int = 0
+    phase_timeout: float = 60.0
+    train_timeout: float = 600.0
+    min_nodes: int = 1
+    most: int = 1 << 28
+
+
+@dataclass
+class Status:
+    """What the operator is shown of a federation at work."""
+
+    nodes: int = 0
+    there: int = 0
+    round: int = 0
+    phase: str = ""
+    waiting_for: int = 0
+    late: int = 0  # answers that came after their phase was closed, or twice
+    foreign: int = 0  # messages that did not open
+
+
+@dataclass
+class _Allowance:
+    """How often something may be done for a node: `most` times at once, and once more after every pause."""
+
+    most: float
+    left: float
+    counted_at: float = field(default_factory=time.monotonic)
+
+    def take(self) -> bool:
+        """Tell whether it may be done now; if so, it counts."""
+        now = time.monotonic()
+        self.left = min(self.most, self.left + (now - self.counted_at) / _PAUSE)
+        self.counted_at = now
+        if self.left < 1.0:
+            return False
+        self.left -= 1.0
+        return True
+
+
+@dataclass
+class _Node:
+    """What the server knows of a node's presence.
+
+    An answer can be a million times as long as a greeting, and any node can greet as often as it likes, with facts,
+    lives and connections of its own making. So answers have an allowance, and so have lines of the log.
+    """
+
+    life: str = ""
+    connection: int = 0
+    run: str = ""  # that it has joined, in hex
+    there: bool = False
+    gone_at: float = 0.0
+    refusal: Refusal | None = None  # what its greeting was refused for
+    answered: tuple[str, int, int] | None = None  # life, its connection and ours of the greeting answered last
+    answered_at: float = -math.inf
+    owed: bool = False  # its greeting is answered as soon as it may be
+    answers: _Allowance = field(default_factory=lambda: _Allowance(_AT_ONCE, _AT_ONCE))
+    lines: _Allowance = field(default_factory=lambda: _Allowance(2 * _AT_ONCE, 2 * _AT_ONCE))
+
+
+@dataclass(eq=False)
+class _Pending:
+    """One request under way: who has not answered, and what each was sent."""
+
+    request: Request
+    waiting: set[int]
+    began: float
+    came: set[int] = field(default_factory=set)  # whose answer is in the queue, or was
+
+
+class MqttEngine:
+    """An engine whose clients are nodes of a roster, behind a broker."""
+
+    def __init__(
+        self, place: ServerPlace, carrier: Callable[[Listener], Carrier], check: Callable[[], None] = lambda: None
+    ) -> None:
+        self.place = place
+        self._check = check  # called while nodes are waited for; it raises if waiting is in vain
+        self._carrier = carrier(self)
+        self._lock = threading.RLock()
+        self._nodes = {node: _Node() for node in place.keys}
+        self._answers: queue.SimpleQueue[Envelope | None] = queue.SimpleQueue()
+        self._enrolment: Enrolment | None = None
+        self._pending: _Pending | None = None
+        self._refused: dict[int, str] = {}
+        self._wire = (0, 0)
+        self._over = False
+        self._connection = 0
+        self.status = Status(nodes=len(self._nodes))
+
+    def enrol(self, enrolment: Enrolment) -> None:
+        """Send every node that is there the set-up, and whoever comes later; waits until enough are there."""
+        if enrolment.memory:
+            raise RunError(
+                f"{enrolment.scheme.name} lets clients keep a copy of the model, which a node that missed a round "
+                "does not have; choose another scheme"
+            )
+        if enrolment.measures:
+            return  # nodes know all of it from their own file
+        with self._lock:
+            self._enrolment = enrolment
+            for number, node in self._nodes.items():
+                if node.life:
+                    node.owed = not self._answer_greeting(number, node)
+        self._await_nodes()
+
+    def send(self, request: Request) -> Reply:
+        """Ask the clients of a request, and hand it what they answer in time."""
+        asked = set(request.payloads)
+        for stranger in asked - self._nodes.keys():
+            raise RunError(f"client {stranger} is not in the roster; [data] clients must be the number of its nodes")
+        began = time.monotonic()
+        with self._lock:
+            pending = self._pending = _Pending(request, asked - request.silent, began)
+        self.status.round, self.status.phase = request.round, request.phase
+        limit = began + (self.place.train_timeout if request.phase in UPDATE_PHASES else self.place.phase_timeout)
+        for client in request.payloads:
+            if not self._ask(client, request, patience=max(0.0, limit - time.monotonic())):
+                self._nodes[client].owed = True  # it is asked when there is room
+        sizes: dict[int, int] = {}
+        failures: dict[int, str] = {}
+        left: dict[int, str] = {}
+        while pending.waiting:
+            self.status.waiting_for = len(pending.waiting)
+            self._pay_debts()
+            left |= self._give_up(pending, limit)
+            if pending.waiting and (answer := self._next(pending, limit)) is not None:
+                self._hand_over(pending, answer, sizes, failures)
+        with self._lock:
+            self._pending = None
+        self.status.waiting_for, self.status.phase = 0, ""
+        return Reply(sizes, failures, left, self._wire_since())
+
+    def say_bye(self, words: str, *, done: bool) -> None:
+        """Tell all nodes that the run is over, or that the server stops and may come back."""
+        self._over = True
+        for number in self._nodes:
+            payload = bytes([done]) + words.encode()[:_LONGEST_BYE]
+            self._post(Envelope(Kind.BYE, SERVER, number, payload, self.place.run, attempt=self.place.attempt))
+        self._carrier.flush(5.0)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._carrier.close()
+
+    def __enter__(self) -> Self:
+        self._carrier.connect()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # What follows is called by the connection's thread.
+
+    def heard(self, topic: str, message: bytes) -> None:
+        """Take in a message; one that does not open, or comes over another node's topic, is counted and dropped."""
+        try:
+            envelope = open_message(message, receiver=SERVER, key_of=self.place.keys.get, most=self.place.most)
+            if topic != topic_from(self.place.federation, envelope.sender):
+                raise WireError(f"message of node {envelope.sender} came over {topic}")
+            if envelope.kind == Kind.HELLO:
+                self._greet(envelope.sender, Hello.unpack(envelope.payload))
+            elif envelope.kind == Kind.GONE:
+                self._part(envelope.sender, Gone.unpack(envelope.payload))
+            elif envelope.kind in (Kind.ANSWER, Kind.REFUSAL):
+                self._take_in(envelope)
+        except SottovoceError as error:
+            self.status.foreign += 1
+            log.debug("dropped: %s", error)
+
+    def connected(self, connection: int) -> None:
+        """Ask who is there: every node says hello, and whoever owes an answer, which may be lost, is asked again."""
+        self._connection = connection
+        for number in self._nodes:
+            self._post(Envelope(Kind.HELLO, SERVER, number, b"", self.place.run, attempt=self.place.attempt))
+
+    def lost(self, reason: str) -> None:
+        """Say that the broker cannot be reached; the connection is being made anew."""
+        log.warning("broker: %s; trying again", reason)
+
+    def last_will(self, connection: int) -> tuple[str, bytes] | None:
+        """Return nothing: nodes wait for a server however long it is gone."""
+        return None
+
+    def _greet(self, number: int, hello: Hello) -> None:
+        """Note who is there, and answer: once for each life and connection, a repeated greeting after a pause."""
+        difference = self.place.facts.difference(hello.facts)
+        with self._lock:
+            node = self._nodes[number]
+            if difference is not None:
+                said, self._refused[number] = self._refused.get(number), difference
+                node.refusal, node.owed = Refusal(hello.life, difference), True
+            elif hello.life == node.life and hello.connection < node.connection:
+                return  # an old one, late
+            else:
+                new = not node.there
+                node.life, node.connection, node.run, node.there = hello.life, hello.connection, hello.run, True
+                node.refusal = None
+                node.owed = node.owed or self._unanswered(node)
+                self._refused.pop(number, None)
+                self._count()
+        if difference is None and new and node.lines.take():
+            log.info("node %d is there", number)
+        elif difference is not None and said != difference and node.lines.take():
+            log.warning("node %d is refused: %s", number, difference)
+        self._pay(number)
+        self._wake()
+
+    def _unanswered(self, node: _Node) -> bool:
+        """Tell whether a node's greeting is to be answered: it is the first of its life and connection, or a repeated
+        one of a node that has missed the answer before."""
+        if (node.life, node.connection, self._connection) != node.answered:
+            return True
+        return node.run != self.place.run.hex() and time.monotonic() >= node.answered_at + _PAUSE
+
+    def _pay(self, number: int) -> None:
+        """Answer a greeting that is owed an answer, if it may be answered now; else `_pay_debts` tries again."""
+        with self._lock:
+            node = self._nodes[number]
+            ready = node.refusal is not None or self._enrolment is not None
+            if not node.owed or not ready or not node.answers.take():
+                return
+            node.owed = not self._answer_greeting(number, node)
+
+    def _answer_greeting(self, number: int, node: _Node) -> bool:
+        """Send a refusal, or a welcome and the request that the node has not answered; tell whether there was room."""
+        if node.refusal is not None:
+            words = node.refusal.pack()
+            return self._post(Envelope(Kind.REFUSAL, SERVER, number, words, self.place.run, attempt=self.place.attempt))
+        node.answered, node.answered_at = (node.life, node.connection, self._connection), time.monotonic()
+        return self._welcome(number, node) and self._ask_again(number)
+
+    def _wake(self) -> None:
+        """Let whoever waits for nodes look again."""
+        if self._answers.empty():
+            self._answers.put(None)
+
+    def _take_in(self, answer: Envelope) -> None:
+        """Keep an answer that is waited for: one of each node, so that nobody can fill the memory."""
+        with self._lock:
+            pending = self._pending
+            if pending is None or answer.sender in pending.came or not self._fits(pending, answer):
+                self.status.late += 1
+                return
+            pending.came.add(answer.sender)
+        self._answers.put(answer)
+
+    def _part(self, number: int, gone: Gone) -> None:
+        with self._lock:
+            node = self._nodes[number]
+            if (gone.life, gone.connection) != (node.life, node.connection):
+                return  # of an earlier connection: the node is back already
+            node.there, node.gone_at, node.owed = False, time.monotonic(), False
+            self._count()
+        if not self._over and node.lines.take():
+            log.info("node %d is gone", number)
+        self._wake()
+
+    def _welcome(self, number: int, node: _Node) -> bool:
+        told = self._enrolment
+        if told is None:
+            return False
+        place = self.place
+        setup = b"" if node.run == place.run.hex() else told.setup
+        welcome = Welcome(place.facts, node.life, told.scheme.name, setup)
+        return self._post(Envelope(Kind.WELCOME, SERVER, number, welcome.pack(), place.run, attempt=place.attempt))
+
+    def _ask_again(self, number: int) -> bool:
+        with self._lock:
+            pending = self._pending
+            if pending is None or number not in pending.waiting:
+                return True
+        return self._ask(number, pending.request, patience=0.0)
+
+    def _count(self) -> None:
+        self.status.there = sum(node.there for node in self._nodes.values())
+
+    # What follows is called by either.
+
+    def _fits(self, pending: _Pending, answer: Envelope) -> bool:
+        place, request = self.place, pending.request
+        fits = answer.fits(answer.kind, place.run, request.round, request.phase, place.attempt)
+        return fits and answer.sender in pending.waiting
+
+    def _ask(self, client: int, request: Request, patience: float) -> bool:
+        place, payload = self.place, request.payloads[client]
+        asking = Envelope(
+            Kind.ASK, SERVER, client, payload, place.run, request.round, request.phase, attempt=place.attempt
+        )
+        return self._post(asking, patience)
+
+    def _post(self, envelope: Envelope, patience: float = 0.0) -> bool:
+        topic = topic_to(self.place.federation, envelope.receiver)
+        return self._carrier.publish(topic, envelope.sign(self.place.signing_key), patience=patience)
+
+    # What follows is called by the thread that plays the round.
+
+    def _await_nodes(self) -> None:
+        told = False
+        while (there := self.status.there) < self.place.min_nodes:
+            if not told:
+                log.info("waiting for nodes: %d of %d are there", there, self.place.min_nodes)
+                told = True
+            self._check()
+            self._pay_debts()
+            self._next_event(_TICK)
+
+    def _pay_debts(self) -> None:
+        for number in [number for number, node in self._nodes.items() if node.owed]:
+            self._pay(number)
+
+    def _next_event(self, seconds: float) -> Envelope | None:
+        try:
+            return self._answers.get(timeout=seconds)
+        except queue.Empty:
+            return None
+
+    def _next(self, pending: _Pending, limit: float) -> Envelope | None:
+        """Return the next answer to this request; what belongs elsewhere is dropped."""
+        answer = self._next_event(min(_TICK, max(0.0, limit - time.monotonic())))
+        if answer is None:
+            return None
+        if not self._fits(pending, answer):
+            self.status.late += 1
+            return None
+        return answer
+
+    def _hand_over(self, pending: _Pending, answer: Envelope, sizes: dict[int, int], failures: dict[int, str]) -> None:
+        with self._lock:
+            pending.waiting.discard(answer.sender)
+        if answer.kind == Kind.REFUSAL:
+            failures[answer.sender] = one_line(answer.payload)
+            return
+        try:
+            pending.request.take(answer.sender, answer.payload)
+            sizes[answer.sender] = len(answer.payload)
+        except SottovoceError as error:
+            failures[answer.sender] = str(error)
+
+    def _give_up(self, pending: _Pending, limit: float) -> dict[int, str]:
+        """Return whom nobody waits for any longer: all when the time is over, before that those who are gone."""
+        now = time.monotonic()
+        with self._lock:
+            if now >= limit:
+                over = dict.fromkeys(pending.waiting, f"did not answer within {limit - pending.began:g} s")
+            else:
+                absent = {number: self._nodes[number] for number in pending.waiting}
+                over = {
+                    number: self._refused.get(number, "is gone")
+                    for number, node in absent.items()
+                    if not node.there and now >= max(node.gone_at, pending.began) + GRACE
+                }
+            pending.waiting.difference_update(over)
+        return over
+
+    def _wire_since(self) -> tuple[int, int]:
+        before, self._wire = self._wire, self._carrier.wire()
+        return self._wire[0] - before[0], self._wire[1] - before[1]

@@ -1,0 +1,1 @@
+"""Conversations beside the rounds of training: vote, warm start, statistics, measurements."""

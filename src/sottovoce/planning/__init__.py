@@ -1,0 +1,1 @@
+"""What a run will cost and promise, before anybody trains."""

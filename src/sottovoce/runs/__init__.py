@@ -1,0 +1,1 @@
+"""Play an experiment to its summary: the loop, the journal, the run folder."""

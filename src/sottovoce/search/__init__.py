@@ -1,0 +1,1 @@
+"""Many runs: sweeps, tuning, and the runner that they share."""

@@ -66,6 +66,19 @@ def test_the_loss_is_the_weighted_mean_of_both_tasks() -> None:
     assert np.abs(updates[1.0]).max() > 1e-3
 
 
+def test_with_all_weight_on_the_property_the_labels_move_nothing() -> None:
+    net = network("mlp", (6,), 2, hidden=5)
+    params, (shard, has) = net.initialise(RNG), records()
+    head = torch.from_numpy(RNG.standard_normal((6, 1)).astype(np.float32))
+    updates = []
+    for labels in (shard.y, 1 - shard.y):
+        active = MultiTask(net, replace(TRAINING, local_steps=1), 1.0)
+        active.head = head.clone()
+        updates.append(active.update(params, Shard(shard.x, labels), has))
+
+    np.testing.assert_array_equal(*updates)
+
+
 def test_what_may_not_move_stays() -> None:
     net = network("mlp", (6,), 2, hidden=5)
     shard, has = records()

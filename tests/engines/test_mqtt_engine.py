@@ -183,6 +183,35 @@ def test_an_answer_that_comes_late_is_dropped_and_counted() -> None:
     assert list(second.sizes) == [1] or list(second.failures) == [1]
 
 
+def test_of_a_node_that_answers_without_end_one_answer_is_kept() -> None:
+    experiment = small()
+    answers: list[tuple[str, bytes]] = []
+    answered = threading.Event()
+    dropped: list[int] = []
+
+    def keep(topic: str, message: bytes) -> list[tuple[str, bytes]]:
+        if topic.endswith("from/1") and message[4] == Kind.ANSWER:
+            answers.append((topic, message))
+            answered.set()
+            return []
+        return [(topic, message)]
+
+    with wired(experiment, meddle=keep) as held, asking(held, experiment) as request:
+
+        def take(client: int, payload: bytes) -> None:
+            if not dropped:  # the server is busy with one node; all this time another one talks
+                assert answered.wait(60)
+                for _ in range(50):
+                    held.engine.heard(*answers[0])
+                dropped.append(held.engine.status.late)
+            request.take(client, payload)
+
+        reply = held.engine.send(request._replace(take=take))
+
+    assert dropped == [49]
+    assert sorted(reply.sizes) == [0, 1, 2, 3]
+
+
 def test_a_lost_connection_of_the_server_loses_no_answer() -> None:
     experiment = small()
     lost = threading.Event()

@@ -240,9 +240,9 @@ def test_a_vector_that_comes_late_is_hidden_though_all_its_pair_masks_are_open(c
     for phase in ("mask", "consistency", "unmask"):
         played.step(phase, gone=[late])
     assert np.array_equal(played.server.total(), played.cohort.expected(played.ids[:-1]))
-    # The last thing that a survivor tells, before its signature, is the key of the pair.
+    # The last things that a survivor tells, before its signature: the key of the pair, and a byte of doubts.
     keys = {
-        reply[-96:-64]: rules.pair_sign(6, played.session.position(peer))
+        reply[-97:-65]: rules.pair_sign(6, played.session.position(peer))
         for peer, reply in played.sent[1, "unmask"].items()
     }
     assert len(keys) == 6

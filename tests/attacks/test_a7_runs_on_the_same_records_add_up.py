@@ -37,7 +37,7 @@ from sottovoce.planning.plan import plan
 from sottovoce.privacy.accounting import accountant
 from sottovoce.privacy.accounting.events import Event
 from sottovoce.privacy.accounting.population import ADDED, PRICED, SLACK, Cost, Limit, added, fixed, order_for
-from sottovoce.privacy.budget import Budget, BudgetTerms
+from sottovoce.privacy.budget import Budget, BudgetTerms, cost_of
 from sottovoce.report.html import page
 from sottovoce.report.runs import facts, read_run
 from sottovoce.report.tables import notes
@@ -250,6 +250,92 @@ def test_a_release_of_which_only_epsilon_and_delta_are_known_is_bounded_by_rando
         hockey = yes - math.exp(epsilon) * (1 - yes)
         assert dp.get_epsilon_gaussian(opaque.gaussian**-0.5, max(hockey, 1e-12)) >= epsilon - 1e-6
     assert added([opaque, opaque])[:3] == (2.0, 2.0, 2 * DELTA)
+
+
+# Records and persons.
+
+
+def records(seed: int = 1, *, measured: bool = False, **privacy: Any) -> Experiment:
+    """Return two rounds of five sites, where each record is protected at epsilon 1 against the server."""
+    keys = {"unit": "record", "epsilon_server": 1.0, "delta": DELTA, "clip_norm": 0.5, **privacy}
+    tables: dict[str, Any] = {
+        "experiment": {"rounds": 2, "evaluate_every": 2, "seed": seed, "name": f"run-{seed}"},
+        "data": {"source": "digits", "clients": 5, "test_public": True},
+        "model": {"name": "logistic"},
+        "privacy": keys,
+        "aggregation": {"threshold": 4},
+        "engine": ONE,
+    }
+    if measured:
+        tables["experiment"]["evaluation"] = "federated"
+        tables["client"] = {"held_out": 0.2}
+    return parse(tables)
+
+
+def test_runs_that_protect_records_share_a_limit_and_it_is_kept_by_the_filter(tmp_path: Path) -> None:
+    ledger = tmp_path / "records.ledger"
+    limits = {"budget": str(ledger), "budget_epsilon_server": 2.2, "budget_delta": 4e-5}
+    told = [run(records(seed, **limits), tmp_path / f"run-{seed}") for seed in (1, 2, 3, 4)]
+
+    with pytest.raises(PrivacyError, match=r"budget_epsilon_server 2\.2 .* 4 releases on 'digits'"):
+        run(records(5, **limits), tmp_path / "run-5")
+
+    assert not (tmp_path / "run-5").exists()
+    assert [summary["epsilon_server_population"] for summary in told] == [2.2] * 4
+    assert [summary["population"]["runs"] for summary in told] == [1, 2, 3, 4]
+    assert lines(ledger)[0]["unit"] == "record"
+    noises = [summary["privacy"]["noise_multiplier"] * math.sqrt(4 / 5) for summary in told]  # threshold 4 of 5
+    oracle = PLDAccountant(dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    for noise in noises:
+        oracle.compose(dp.SelfComposedDpEvent(dp.GaussianDpEvent(noise), 2))
+    assert 1.5 < oracle.get_epsilon(DELTA) < 2.2, "what dp-accounting says of all runs together is within the limit"
+
+
+def test_a_budget_is_for_one_unit(tmp_path: Path) -> None:
+    ledger = str(tmp_path / "b")
+    run(records(budget=ledger), tmp_path / "first")
+
+    with pytest.raises(PrivacyError, match=r"counts what each record of 'digits' pays, .* each client; .* file"):
+        run(once(budget=ledger), tmp_path / "second")
+    assert not (tmp_path / "second").exists()
+    assert len(lines(tmp_path / "b")) == 2
+
+
+def test_the_delta_of_a_budget_is_compared_with_the_records_and_not_with_the_sites(tmp_path: Path) -> None:
+    limits = {"budget": str(tmp_path / "b"), "budget_epsilon": 4.0, "budget_delta": 1e-3}
+
+    with pytest.raises(PrivacyError, match=r"budget_delta must be below 1 / records = 0\.000"):
+        run(records(**limits), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "b").exists()
+
+
+def test_records_that_are_set_aside_are_charged_for_what_is_measured_on_them() -> None:
+    """A run whose measurements cost more than its training takes that from the limit, by every sum."""
+    experiment = records(measured=True, evaluation_noise_multiplier=2.0, epsilon_server=None, noise_multiplier=40.0)
+    solved = protect(gather(experiment)).plan
+    assert solved is not None
+    cost = cost_of(solved)
+    trained = replace(cost, apart=())
+
+    assert cost.apart
+    assert cost == Cost.read(json.loads(json.dumps(cost.told())))
+    [measured] = cost.apart
+    assert cost.divergence(8.0) == pytest.approx(accountant.renyi([measured], 8.0))
+    assert cost.divergence(8.0) > 10 * trained.divergence(8.0)
+    left = measured.left(solved.shares.server_part)
+    assert cost.precision == pytest.approx(measured.rounds / left**2)
+    both = fixed([cost, cost])
+    assert both.epsilon >= accountant.epsilon([replace(measured, rounds=2 * measured.rounds)], delta=DELTA)
+
+
+def test_runs_of_several_units_are_summed_apart(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("clients", "first", "second")]
+    for folder, experiment in zip(folders, (once(1), records(2), records(3)), strict=True):
+        run(experiment, folder)
+
+    [together] = totals(facts([read_run(folder) for folder in folders]))
+    assert (together["unit"], together["runs"]) == ("record", 2)
 
 
 # The file.

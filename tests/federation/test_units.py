@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import sottovoce as sv
+from sottovoce.assembly.parts import gather
 from sottovoce.config.experiment import Experiment, parse
-from sottovoce.core.errors import SottovoceError
+from sottovoce.core.errors import InputError, SottovoceError
 from sottovoce.federation.units import drawn_units, most_drawn, padding, sum_of_units, unit_lr
 from sottovoce.models import LocalTraining, Shard, make_trainer
 from sottovoce.models.units import Units, clipped_centres
@@ -366,3 +367,14 @@ def test_what_a_record_adds_depends_on_no_other_record() -> None:
 
         assert (moved == totals("fl-std", [alone])).all()
         assert np.count_nonzero(moved % 16), "finer than the grid of the noise"
+
+
+@pytest.mark.parametrize("number", [1437, 14_370, [288, 288, 287, 287, 286]])
+def test_declared_units_are_compared_with_the_records_of_a_simulation(number: Any, tmp_path: Path) -> None:
+    """A number ten times too large would shrink every step, and with delta pass for a smaller one."""
+    held = gather(experiment()).units
+
+    play(experiment(privacy__units=held, experiment__rounds=1), tmp_path / "right")
+    with pytest.raises(InputError, match=rf"\[privacy\] units (is {number}, but|says that).* hold.* \d+ records.*;"):
+        play(experiment(privacy__units=number), tmp_path / "wrong")
+    assert not (tmp_path / "wrong").exists()

@@ -178,4 +178,32 @@ MUTANTS = (
         ("search/cells.py", "if key not in spared", "if True"),
         tests=f"{RUNS}::test_tuning_on_public_records_spends_nothing",
     ),
+    of(
+        "set-aside-units-are-not-counted",
+        "runs whose measurements cost more than their training take too little from a limit",
+        (
+            POPULATION,
+            "return max(own, accounts.renyi(self.apart, order)) if self.apart else own",
+            "return own",
+        ),
+        tests=f"{RUNS}::test_records_that_are_set_aside_are_charged_for_what_is_measured_on_them",
+    ),
+    of(
+        "set-aside-units-are-nothing-to-the-server",
+        "against the server only training is taken from a limit",
+        (BUDGET, "max(_precision(lefts), _precision(aside))", "_precision(lefts)"),
+        tests=f"{RUNS}::test_records_that_are_set_aside_are_charged_for_what_is_measured_on_them",
+    ),
+    of(
+        "one-budget-for-all-units",
+        "what is promised to clients and to records is added up as if it were the same",
+        (BUDGET, "if self._unit != terms.unit:", "if False:"),
+        tests=f"{RUNS}::test_a_budget_is_for_one_unit",
+    ),
+    of(
+        "units-of-a-simulation-are-believed",
+        "a declared number of records that is wrong sizes steps and delta",
+        ("assembly/parts.py", "if isinstance(table.units, int) and table.units != sum(counts):", "if False:"),
+        tests="tests/federation/test_units.py::test_declared_units_are_compared_with_the_records_of_a_simulation",
+    ),
 )

@@ -421,8 +421,14 @@ def _check_units(experiment: Experiment, owners: Partition, dataset: Dataset, ne
         return
     if isinstance(owners, Away):
         raise InputError(f"{key} is played where the records are, and they are elsewhere; remove [engine] data")
-    for site, held in enumerate(_units_at(experiment, owners, dataset)):
+    counts = _units_at(experiment, owners, dataset)
+    for site, held in enumerate(counts):
         check_site_units(table, site, held)
+    if isinstance(table.units, int) and table.units != sum(counts):
+        raise InputError(
+            f"[privacy] units is {table.units}, but the {owners.clients} sites hold {sum(counts)} {table.unit}s, and "
+            "the server divides by their number; correct it, or remove it to count them"
+        )
 
 
 def _mixing_layer(network: Model) -> str | None:

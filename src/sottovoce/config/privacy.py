@@ -479,7 +479,6 @@ def _no_sums(experiment: Experiment, scheme: Scheme, table: PrivacyTable) -> dic
             "[privacy] max_participations",
             "every round is charged, whichever sites take part",
         ),
-        (table.budget is not None, "[privacy] budget", "a budget file counts clients; each site has a ledger instead"),
         (experiment.cohort.cap is not None, "[cohort] cap", f"who is asked does not depend on a {unit}"),
         (client.balanced is not False, "[client] balanced", f"it looks at the labels of all {unit}s of a site"),
         (client.momentum != 0, "[client] momentum", f"each {unit} begins anew in every round, so that none mixes"),

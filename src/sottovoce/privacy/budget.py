@@ -44,30 +44,41 @@ def _nothing(step: str) -> None:
 
 
 def cost_of(plan: PrivacyPlan) -> Cost:
-    """Return what a run of this plan may cost, whenever it ends."""
+    """Return what a run of this plan may cost, whenever it ends.
+
+    Records and persons that are set aside pay for what is measured on them, and the others for training: against the
+    server the larger of both counts, as if it knew the sites' coins.
+    """
     [*before, own] = events = plan.events()
-    part = plan.shares.server_part
+    part, apart = plan.shares.server_part, plan.request.apart
     lefts = [*((event.left(part), event.rounds) for event in before), (own.left(part), plan.max_participations)]
-    precision = sum(count / left**2 if left > 0 else math.inf for left, count in lefts)
+    aside = [(event.left(part), event.rounds) for event in apart]
     cost = Cost(
         epsilon=plan.epsilon,
         epsilon_server=plan.epsilon_server,
         delta=plan.request.delta,
         events=tuple(events),
-        precision=precision,
-        lattice=sum(event.rounds * event.lattice for event in events),
+        precision=max(_precision(lefts), _precision(aside)),
+        lattice=max(sum(event.rounds * event.lattice for event in each) for each in (events, apart)),
+        apart=apart,
     )
     return cost if math.isfinite(plan.epsilon) else cost.exposed()
 
 
+def _precision(lefts: Sequence[tuple[float, int]]) -> float:
+    return sum(count / left**2 if left > 0 else math.inf for left, count in lefts)
+
+
 @dataclass(frozen=True, kw_only=True)
 class BudgetTerms:
-    """What a run asks of its budget: whose it is, and the limits, where the run names any.
+    """What a run asks of its budget: whose it is, who is protected, and the limits, where the run names any.
 
-    `delta` is the limit's; None: twice that of the run that opens the file.
+    `delta` is the limit's; None: twice that of the run that opens the file. Costs for clients and for their records or
+    persons are about different neighbours and do not add up, so a file is for one `unit`.
     """
 
     population: str
+    unit: str = "client"
     epsilon: float | None = None
     epsilon_server: float | None = None
     delta: float | None = None
@@ -197,8 +208,9 @@ class Budget:
         self.check(cost, declared)
         if not self._heads:
             limit = self._limit_for(cost)
-            told = {"epsilon": None, "epsilon_server": None, "delta": None, "order": None}
+            told: dict[str, Any] = {"epsilon": None, "epsilon_server": None, "delta": None, "order": None}
             told |= {} if limit is None else asdict(limit)
+            told |= {} if self.terms.unit == "client" else {"unit": self.terms.unit}  # older files have clients
             self._append({"kind": "open", "version": VERSION, "population": self.terms.population, **told})
             sync_folder(self.path.parent)
             self._limit = limit
@@ -279,6 +291,12 @@ class Budget:
                 f"give it a file of its own, or set [privacy] population = {self._population!r} if they are the same "
                 "people"
             )
+        if self._unit != terms.unit:
+            raise PrivacyError(
+                f"{self.path.name} counts what each {self._unit} of {self._population!r} pays, and this run protects "
+                f"each {terms.unit}; these do not add up, so give [privacy] budget another file for unit = "
+                f'"{terms.unit}"'
+            )
         for key in ("epsilon", "epsilon_server", "delta"):
             asked, there = getattr(terms, key), None if limit is None else getattr(limit, key)
             if asked is not None and asked != there:
@@ -298,7 +316,7 @@ class Budget:
             if (kind == "open") != (number == 1) or (kind == "open" and entry["version"] != VERSION):
                 raise ValueError
             if kind == "open":
-                self._population = str(entry["population"])
+                self._population, self._unit = str(entry["population"]), str(entry.get("unit", "client"))
                 if entry["delta"] is not None:
                     self._limit = Limit(**{key: entry[key] for key in ("epsilon", "epsilon_server", "delta", "order")})
             elif kind == "declared":

@@ -171,6 +171,7 @@ def facts(runs: Iterable[Run]) -> list[Facts]:
         | {"name": run.name, "scheme": run.scheme, "private": run.private, "selected_by": run.lead}
         | {"bytes_expected": run.private and not run.tells_cohorts, "cohorts_told": run.private and run.tells_cohorts}
         | {"ledger": _ledger(run) if run.private else None}
+        | {"unit": run.table("privacy").get("unit", "client") if run.private else None}
         | {"population_name": _population(run), "setting": _setting(run), "seed": run.table("experiment").get("seed")}
         for name, run in zip(label(listed), listed, strict=True)
     ]

@@ -44,8 +44,11 @@ def with_seen(state: State, event: int) -> State:
 
 
 def why_no_epsilon(plan: PrivacyPlan, state: State) -> str | None:
-    """Say why a run has no amplified epsilon; None if it has one."""
-    if plan.epsilon_reason is not None or not seen(state):
+    """Say why a run has no amplified epsilon; None if it has one.
+
+    Where records or persons are protected, which sites took part is public and no secret of the plan.
+    """
+    if plan.epsilon_reason is not None or not seen(state) or plan.request.of_sites:
         return plan.epsilon_reason
     return _REASONS.get(int(state["seen"]), _REASONS[UNANSWERED])
 

@@ -121,7 +121,9 @@ class ExposedCost:
     def on_round(self, _: Record, state: State) -> None:
         """Charge it before a pause or an end shows it."""
         table = self.experiment.privacy
-        if seen(state) and table is not None and table.budget is not None and self.plan is not None:
+        if self.plan is None or self.plan.request.of_sites:  # which sites took part was never a secret
+            return
+        if seen(state) and table is not None and table.budget is not None:
             with _budget(self.experiment, table, self.plan) as budget:
                 budget.expose(_run_id(self.path))
 
@@ -154,14 +156,15 @@ def totals(runs: Sequence[Mapping[str, Any]]) -> list[Record]:
 
     A run of an older version counts with its epsilon and delta, and one that tells neither makes the sum unknown.
     """
-    groups: dict[str, list[Mapping[str, Any]]] = {}
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for summary in runs:
         told = summary.get("population")
         name = (told.get("name") if isinstance(told, dict) else None) or summary.get("population_name")
         if summary.get("private") and name is not None:
-            groups.setdefault(str(name), []).append(summary)
+            # Who is protected differs, and with it the neighbours: such costs do not add up.
+            groups.setdefault((str(name), str(summary.get("unit") or "client")), []).append(summary)
     found = []
-    for name, summaries in groups.items():
+    for (name, unit), summaries in groups.items():
         costs = [cost for summary in summaries if (cost := _cost_told(summary)) is not None]
         unknown = len(summaries) - len(costs)
         if len(summaries) < 2 or not costs:
@@ -170,6 +173,7 @@ def totals(runs: Sequence[Mapping[str, Any]]) -> list[Record]:
         found.append(
             {
                 "population": name,
+                "unit": unit,
                 "runs": len(summaries),
                 "unknown": unknown,  # unfinished, or of a version that does not tell
                 **_numbers(composed),
@@ -230,15 +234,17 @@ def _declared(entry: Mapping[str, Any], usual: float) -> Cost:
 def _budget(experiment: Experiment, table: PrivacyTable, plan: PrivacyPlan) -> Budget:
     terms = BudgetTerms(
         population=population_name(experiment),
+        unit=table.unit,
         epsilon=table.budget_epsilon,
         epsilon_server=table.budget_epsilon_server,
         delta=table.budget_delta,
     )
     delta = table.budget_delta or 2 * table.delta
     limited = table.budget_epsilon is not None or table.budget_epsilon_server is not None
-    if limited and delta * plan.request.clients >= 1 and not table.unsafe_delta:
+    people = plan.request.protected / (1 - float(experiment.client.held_out) if table.unit != "client" else 1)
+    if limited and delta * people >= 1 and not table.unsafe_delta:
         raise PrivacyError(
-            f"budget_delta must be below 1 / clients = {1 / plan.request.clients:g}, got {delta:g} "
+            f"budget_delta must be below 1 / {table.unit}s = {1 / people:.3g}, got {delta:g} "
             f"({'as set' if table.budget_delta else 'twice delta'}); set it, or lower delta"
         )
     return Budget(Path(table.budget or ""), terms)

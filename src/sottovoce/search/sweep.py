@@ -120,12 +120,12 @@ def _with_sums(summaries: list[Record]) -> list[Record]:
 
     A budget file counts more than the sweep, and is left as it is told.
     """
-    sums = {each["population"]: each for each in totals(summaries)}
+    sums = {(each["population"], each["unit"]): each for each in totals(summaries)}
     told = []
     for summary in summaries:
         own = summary.get("population") or {}
-        if summary["private"] and own.get("name") in sums and own.get("budget") is None:
-            together = sums[own["name"]]
+        together = sums.get((str(own.get("name")), str(summary.get("unit") or "client")))
+        if summary["private"] and together is not None and own.get("budget") is None:
             summary = {**summary, "population": {**own, "runs": together["runs"], "method": together["method"]}}
             summary |= {f"{key}_population": together[key] for key in ("epsilon", "epsilon_server", "delta")}
         told.append(summary)

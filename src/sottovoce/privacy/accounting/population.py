@@ -31,7 +31,8 @@ class Cost:
 
     `epsilon` against outsiders and `epsilon_server` at `delta` are the plan's; infinite: no bound. `events` are what
     outsiders see and `precision` is the sum of participations / z^2 against the server; a release of which only epsilon
-    and delta are known has neither. `lattice` is the distance of all rounds from the Gaussian.
+    and delta are known has neither. `lattice` is the distance of all rounds from the Gaussian. `apart` is what
+    outsiders see of units that are set aside: a unit is touched by `events` or by `apart`, in another run by the other.
     """
 
     epsilon: float
@@ -40,6 +41,7 @@ class Cost:
     events: tuple[Event, ...] = ()
     precision: float | None = None
     lattice: float = 0.0
+    apart: tuple[Event, ...] = ()
 
     @property
     def floor(self) -> float:
@@ -51,13 +53,14 @@ class Cost:
         """Bound the probability that outsiders see anything else than the events; it counts 1 + e^epsilon times."""
         if not self.events:
             return 0.0
-        cut = sum(accounts.truncation_slack(event) for event in self.events)
+        cut = sum(accounts.truncation_slack(event) for event in (*self.events, *self.apart))
         return cut + RESERVE * self.delta / (1 + math.exp(min(700.0, self.epsilon)))
 
     def divergence(self, order: float) -> float:
         """Return the Renyi divergence of an order against outsiders; of epsilon alone min(e, order e^2 / 2)."""
         if self.events:
-            return accounts.renyi(self.events, order)
+            own = accounts.renyi(self.events, order)
+            return max(own, accounts.renyi(self.apart, order)) if self.apart else own
         return min(self.epsilon, order * self.epsilon**2 / 2)
 
     @property
@@ -78,12 +81,13 @@ class Cost:
         if self.precision is not None and 0 < self.precision < math.inf:
             slack = sum(event.floor_slack for event in self.events)
             events = (Event(noise_multiplier=self.precision**-0.5, sample_rate=1.0, rounds=1, floor_slack=slack),)
-        return replace(self, epsilon=self.epsilon_server, events=events)
+        return replace(self, epsilon=self.epsilon_server, events=events, apart=())
 
     def told(self) -> dict[str, Any]:
         """Return plain values; what has no bound is null."""
         plain = {key: _finite(getattr(self, key)) for key in ("epsilon", "epsilon_server", "delta", "precision")}
-        return {**plain, "lattice": self.lattice, "events": [asdict(event) for event in self.events]}
+        apart = {"apart": [asdict(event) for event in self.apart]} if self.apart else {}
+        return {**plain, "lattice": self.lattice, "events": [asdict(event) for event in self.events], **apart}
 
     @classmethod
     def read(cls, told: Any) -> Cost:
@@ -101,6 +105,7 @@ class Cost:
                 events=events,
                 precision=None if precision is None else float(precision),
                 lattice=float(told["lattice"]),
+                apart=tuple(Event(**event) for event in told.get("apart", ())),
             )
         except (KeyError, TypeError, ValueError, AttributeError, PrivacyError) as error:
             raise ValueError(f"no cost of a run: {error}") from None
@@ -154,7 +159,9 @@ def fixed(costs: Sequence[Cost]) -> TotalCost:
 
 def _outsiders(costs: Sequence[Cost], known: Sequence[Cost]) -> tuple[float, float]:
     delta = max(cost.delta for cost in known)
-    events = _merged(replace(event, floor_slack=0.0, quorum_slack=0.0) for cost in known for event in cost.events)
+    # Whoever trains in one run may be set aside in another, so both are composed: more than anybody pays.
+    seen = (event for cost in known for event in (*cost.events, *cost.apart))
+    events = _merged(replace(event, floor_slack=0.0, quorum_slack=0.0) for event in seen)
     try:
         epsilon = accounts.epsilon(events, delta=delta)
     except PrivacyError:  # cohorts are cut too often

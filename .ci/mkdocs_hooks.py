@@ -21,6 +21,14 @@ def on_config(config: Any) -> Any:
     return config
 
 
+def on_post_build(config: Any) -> None:
+    """Write the page of all printed rows beside the results, from the files of evidence."""
+    from sottovoce.report.evidence import write_evidence
+    from sottovoce.studies.campaign import evidence
+
+    write_evidence(evidence(ROOT / "docs" / "results" / "cells"), Path(config.site_dir) / "results" / "evidence.html")
+
+
 def _pages(entry: Any) -> list[str]:
     if isinstance(entry, str):
         return [entry]

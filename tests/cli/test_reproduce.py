@@ -63,8 +63,16 @@ def test_the_list_and_a_figure(tiny: Path, capsys: pytest.CaptureFixture[str]) -
     [
         (["5.77"], 2, "there is no published table '5.77'; "),
         (["1.4"], 2, "did you mean '1."),
-        ([], 2, "give the name of a table, or --list, and not both"),
-        (["1.1", "--list"], 2, "give the name of a table, or --list, and not both"),
+        (["--campaign", "evidense"], 2, "did you mean 'evidence'"),
+        (
+            ["reproduce", "--campaign", "evidence", "--part", "4/3"],
+            2,
+            "--part must be K/N with K from 1 to N, got '4/3'",
+        ),
+        (["--evidence", "--cells", "nowhere"], 2, "nowhere is no folder"),
+        (["--list", "--html", "x.html"], 2, "--html writes the page of --evidence"),
+        ([], 2, "give the name of a table, or --list, or --campaign, or --evidence"),
+        (["1.1", "--list"], 2, "give the name of a table, or --list, or --campaign, or --evidence"),
         (["1.1", "--scale", "medium"], 2, "--scale has no 'medium'; known: small, full"),
         (["1.1", "--seeds", "0"], 2, "seeds must be in [1, 1000], got 0"),
         (["1.1", "--rows", "FL-TOP"], 2, "table 1.1 has no row 'fl-top'"),

@@ -20,6 +20,7 @@ from sottovoce.report.decision import decide
 from sottovoce.report.devices import device_section
 from sottovoce.report.figures import legend, words
 from sottovoce.report.matrix import remarks, views
+from sottovoce.report.pages import page_environment
 from sottovoce.report.phases import phase_bars
 from sottovoce.report.quality import advice, matrices, weak
 from sottovoce.report.robustness import cells
@@ -158,18 +159,9 @@ def write_figure(
 
 
 def _environment() -> Any:
-    """Return what fills the templates; it escapes whatever the file is called."""
-    require("a page with figures", "plotly", "jinja2")
-    import jinja2
-
     # Figures come as JSON in which plotly has already escaped "<" and "/".
-    return jinja2.Environment(
-        loader=jinja2.PackageLoader("sottovoce.report", "."),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    require("a page with figures", "plotly", "jinja2")
+    return page_environment()
 
 
 def page(runs: Sequence[Run], damaged: Sequence[Facts] = (), *, watching: str | None = None) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sottovoce.core.packages import require
+from sottovoce.report.pages import page_environment
 from sottovoce.report.save import save
 from sottovoce.report.units import ABSENT, count, decimal, epsilon, human_bytes, human_seconds, percent
 
@@ -59,17 +59,7 @@ def plan_tables(plan: Record) -> list[RenderableType]:
 
 def write_plan(sections: Sequence[Section], title: str, path: Path) -> None:
     """Write a plan as one page that needs no network."""
-    require("a page", "jinja2")
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("sottovoce.report", "."),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    text = environment.get_template("planning.html").render(title=title, sections=sections)
+    text = page_environment().get_template("planning.html").render(title=title, sections=sections)
     save(text.encode(), path, "--html")
 
 

@@ -1,4 +1,4 @@
-"""All studies whose published numbers can be reproduced: a study is a module with the three functions below."""
+"""All studies whose published numbers can be reproduced: a study is a module with the four functions below."""
 
 from __future__ import annotations
 
@@ -34,11 +34,16 @@ class Study(Protocol):
         scale: ScaleName = ...,
         rows: Sequence[str] = ...,
         seeds: int = ...,
+        first_seed: int = ...,
         out: Path | str = ...,
         workers: int | None = ...,
         observe: Observer = ...,
     ) -> dict[str, Any]:
         """Return a table with the keys of docs/reproduce.md."""
+        ...
+
+    def printed(self, name: str) -> list[dict[str, Any]]:
+        """Return every printed cell of a table: `row`, `column`, `printed`, and `sign` where that is no number."""
         ...
 
 

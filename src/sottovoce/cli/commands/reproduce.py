@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -40,6 +41,31 @@ Workers = Annotated[
     int | None,
     typer.Option("--workers", metavar="N", min=0, help="Worker processes; 0 is one a core.", show_default=False),
 ]
+Named = Annotated[
+    str | None,
+    typer.Option(
+        "--campaign",
+        metavar="NAME",
+        help="Play a list of rows, the most telling first: evidence, mechanisms, or a .toml file.",
+        show_default=False,
+    ),
+]
+Part = Annotated[
+    str,
+    typer.Option("--part", metavar="K/N", help="Of a campaign on N machines: the rows of machine K."),
+]
+Cells = Annotated[
+    Path,
+    typer.Option("--cells", metavar="DIR", help="Where a campaign keeps its results, a small file a row and seed."),
+]
+Judged = Annotated[
+    bool,
+    typer.Option("--evidence", help="Show all printed rows: what was run by campaigns, and whether it held."),
+]
+Html = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="With --evidence: also write the page.", show_default=False),
+]
 Png = Annotated[
     Path | None, typer.Option("--png", metavar="FILE", help="Of a figure: write it as a picture.", show_default=False)
 ]
@@ -54,6 +80,11 @@ def reproduce(
     out: Out = None,
     workers: Workers = None,
     png: Png = None,
+    campaign: Named = None,
+    part: Part = "1/1",
+    cells: Cells = Path("results/cells"),
+    judged: Judged = False,
+    html: Html = None,
     quiet: Quiet = False,
     wide: Wide = False,
     as_json: AsJson = False,
@@ -64,9 +95,17 @@ def reproduce(
     """
     from sottovoce.studies.catalogue import OUT
 
-    if listed == (name is not None):
-        raise InputError("give the name of a table, or --list, and not both")
+    if [name is not None, listed, campaign is not None, judged].count(True) != 1:
+        raise InputError("give the name of a table, or --list, or --campaign, or --evidence, and one of them only")
+    if html is not None and not judged:
+        raise InputError("--html writes the page of --evidence; leave it out here")
     folder = out or OUT
+    if judged:
+        _evidence(cells, html, as_json=as_json)
+        return
+    if campaign is not None:
+        _campaign(campaign, part, cells, folder, workers, quiet=quiet, as_json=as_json)
+        return
     if name is None:
         _list(folder, as_json=as_json)
         return
@@ -140,6 +179,72 @@ def _show(document: dict[str, Any]) -> None:
     put("".join(f"{line}\n" for line in said))
     spent = [run["seconds"] for run in document["runs"] if run["seconds"] is not None]
     note(f"{len(document['runs'])} runs of {sum(spent):.0f} s in all")
+
+
+def _campaign(
+    name: str, part: str, cells: Path, folder: Path, workers: int | None, *, quiet: bool, as_json: bool
+) -> None:
+    from sottovoce.cli.progress import view
+    from sottovoce.studies.campaign import Task, play, read_campaign
+
+    chosen, share = read_campaign(name), _share(part)
+    if hasattr(os, "nice"):
+        os.nice(10)  # hours of work: others on this machine come first
+    outcomes: list[dict[str, str | None]] = []
+    started: set[str] = set()
+    with view(quiet=quiet, named=True) as shown, messages(shown.say, quiet=quiet):
+
+        def observe(cell: str, rounds: int, record: dict[str, Any]) -> None:
+            if cell not in started:
+                started.add(cell)
+                shown.start(cell, rounds)
+            shown.show(cell, record)
+
+        def tell(done: int, total: int, task: Task) -> None:
+            started.clear()
+            shown.say(f"{done + 1} of {total}: {task.words}")
+
+        try:
+            for task, reason in play(
+                chosen, cells, part=share, out=folder, workers=workers, observe=observe, tell=tell
+            ):
+                outcomes.append({"table": task.table, "row": task.row, "reason": reason})
+                if reason is not None:
+                    shown.say(f"not run: {task.words}: {reason}")
+        except KeyboardInterrupt:
+            note(f"interrupted; go on with: sottovoce reproduce --campaign {shlex.quote(name)} and the same options")
+            raise typer.Exit(RunError.exit_code) from None
+    failed = [outcome for outcome in outcomes if outcome["reason"] is not None]
+    if as_json:
+        put_json({"campaign": name, "cells": str(cells), "played": len(outcomes) - len(failed), "not_run": failed})
+    else:
+        put(f"{len(outcomes) - len(failed)} rows played, {len(failed)} not run; results are in {cells}\n")
+        note(f"the page of all printed rows: sottovoce reproduce --evidence --cells {cells} --html evidence.html")
+    if outcomes and len(failed) == len(outcomes):
+        raise RunError(f"no row of campaign {name} could be played; the first: {failed[0]['reason']}")
+
+
+def _share(part: str) -> tuple[int, int]:
+    number, slash, of = part.partition("/")
+    if not (slash and number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+        raise InputError(f"--part must be K/N with K from 1 to N, got {part!r}; for the second of three: --part 2/3")
+    return int(number), int(of)
+
+
+def _evidence(cells: Path, html: Path | None, *, as_json: bool) -> None:
+    from sottovoce.report.evidence import evidence_table, write_evidence
+    from sottovoce.studies.campaign import evidence
+
+    if not cells.is_dir():
+        raise InputError(f"--cells: {cells} is no folder; it is made by `sottovoce reproduce --campaign evidence`")
+    document = evidence(cells)
+    if html is not None:
+        write_evidence(document, html)
+        note(f"wrote {html}")
+    if as_json:
+        put_json(document)
+        return
+    put_tables(evidence_table(document))
 
 
 def _list(folder: Path, *, as_json: bool) -> None:

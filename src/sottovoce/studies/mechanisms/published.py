@@ -155,16 +155,18 @@ def reproduce(
     scale: str = "small",
     rows: Sequence[str] = (),
     seeds: int = 1,
+    first_seed: int = 1,
     out: Path | str = "runs/reproduce",
     workers: int | None = None,
     observe: Observer = lambda cell, rounds, record: None,
 ) -> dict[str, Any]:
-    """Return a table with printed accuracies and ours, played with seeds 1 to `seeds`; `workers` is of no use here."""
+    """Return a table with printed accuracies and ours, `seeds` seeds from `first_seed` on; `workers` is unused."""
     one_of("scale", scale, _SCALES)
     in_range("seeds", seeds, low=1, high=1000)
+    in_range("first_seed", first_seed, low=0, high=2**31)
     table = int(name.rpartition(" ")[2])
     chosen = _chosen(table, rows)
-    played = {seed: _play(chosen, seed, Path(out), observe) for seed in range(1, seeds + 1)}
+    played = {seed: _play(chosen, seed, Path(out), observe) for seed in range(first_seed, first_seed + seeds)}
     runs = [
         {"row": _row(cell), "seed": seed, "folder": str(_file(Path(out), cell.data, seed).parent), **_took(facts, cell)}
         for seed, facts in played.items()
@@ -183,6 +185,14 @@ def reproduce(
         "notes": ["accuracy is the mean over ten iterations, as printed; why noise seems to help: docs/mechanisms.md"],
         "runs": runs,
     }
+
+
+def printed(name: str) -> list[dict[str, Any]]:
+    """Return every printed cell of a table: `row`, `column`, `printed`; each is a number, so `sign` is null."""
+    return [
+        {"row": _row(cell), "column": "accuracy", "printed": cell.printed, "sign": None}
+        for cell in printed_cells(int(name))
+    ]
 
 
 def _play(cells: Sequence[TableCell], seed: int, out: Path, observe: Observer) -> dict[tuple[str, Key], Facts]:

@@ -7,9 +7,9 @@ small.
 
 from __future__ import annotations
 
-from sottovoce.studies.published.answer import reproduce
+from sottovoce.studies.published.answer import printed, reproduce
 from sottovoce.studies.published.progress import listing
 from sottovoce.studies.published.setup import resolve
 from sottovoce.studies.published.table import COLUMNS, SCALES, Published, Row, names, read_table
 
-__all__ = ["COLUMNS", "SCALES", "Published", "Row", "listing", "names", "read_table", "reproduce", "resolve"]
+__all__ = ["COLUMNS", "SCALES", "Published", "Row", "listing", "names", "printed", "read_table", "reproduce", "resolve"]

@@ -13,7 +13,7 @@ from sottovoce.data import load
 from sottovoce.models import keeping_features
 from sottovoce.runs.folder import Record
 from sottovoce.search.runner import Campaign, RunOutcome
-from sottovoce.studies.published.compare import compare, ordering, series
+from sottovoce.studies.published.compare import compare, ordering, printed_cell, series
 from sottovoce.studies.published.setup import Setup, campaign, resolve, setup_of
 from sottovoce.studies.published.table import SCALES, Published, Row, ScaleName, read_table
 
@@ -26,11 +26,12 @@ def reproduce(
     scale: ScaleName = "small",
     rows: Sequence[str] = (),
     seeds: int = 1,
+    first_seed: int = 1,
     out: Path | str = "runs/reproduce",
     workers: int | None = None,
     observe: Observer = lambda cell, rounds, record: None,
 ) -> dict[str, Any]:
-    """Return a table with printed numbers and ours, run at a scale with seeds 1 to `seeds`.
+    """Return a table with printed numbers and ours, run at a scale with `seeds` seeds from `first_seed` on.
 
     Cells that were run for this or another table are read; one that was interrupted goes on. A cell that is refused,
     because the accountant or missing data stand against it, says so, and the others are run; if all are, the first
@@ -38,6 +39,7 @@ def reproduce(
     """
     one_of("scale", scale, SCALES)
     in_range("seeds", seeds, low=1, high=1000)
+    in_range("first_seed", first_seed, low=0, high=2**31)
     table = read_table(name)
     chosen = table.chosen(list(rows))
     cells = campaign(out)
@@ -45,14 +47,20 @@ def reproduce(
     with keeping_features():
         for row in chosen:
             outcomes = []
-            for seed in range(1, seeds + 1):
+            for seed in range(first_seed, first_seed + seeds):
                 told = row.name if seeds == 1 else f"{row.name}, seed {seed}"
                 outcomes.append(_play(cells, resolve(table, row, scale, seed, workers), observe, told))
             played.append((row, outcomes))
     problems = [outcome.problem for _, outcomes in played for outcome in outcomes if outcome.problem is not None]
     if problems and not any(outcome.summary for _, outcomes in played for outcome in outcomes):
         raise problems[0]
-    return _document(table, scale, seeds, played, cells)
+    return _document(table, scale, range(first_seed, first_seed + seeds), played, cells)
+
+
+def printed(name: str) -> list[dict[str, Any]]:
+    """Return every printed cell of a table: `row`, `column`, `printed`, and `sign` where that is no number."""
+    table = read_table(name)
+    return [printed_cell(row, column) for row in table.rows for column in table.columns if column in row.printed]
 
 
 def _play(cells: Campaign, experiment: Experiment, observe: Observer, words: str) -> RunOutcome:
@@ -62,7 +70,7 @@ def _play(cells: Campaign, experiment: Experiment, observe: Observer, words: str
 def _document(
     table: Published,
     scale: ScaleName,
-    seeds: int,
+    seeds: Sequence[int],
     played: Sequence[tuple[Row, list[RunOutcome]]],
     cells: Campaign,
 ) -> dict[str, Any]:
@@ -79,7 +87,7 @@ def _document(
         "kind": table.kind,
         "scale": scale,
         "setup": list(dict.fromkeys(setup_of(table, row, scale).title for row, _ in played)),
-        "seeds": seeds,
+        "seeds": len(seeds),
         "unit": table.unit,
         "cells": lines,
         "ordering": ordering(table, lines) if table.kind == "table" else None,
@@ -95,7 +103,7 @@ def _document(
                 "refused": outcome.reason,
             }
             for row, outcomes in played
-            for seed, outcome in enumerate(outcomes, 1)
+            for seed, outcome in zip(seeds, outcomes, strict=True)
         ],
     }
 

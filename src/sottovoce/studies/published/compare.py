@@ -33,11 +33,18 @@ def compare(
     return [_line(table, row, column, scale, outcomes, differs) for column in table.columns if column in row.printed]
 
 
+def printed_cell(row: Row, column: str) -> Line:
+    """Return what the papers print in a cell: a number, or null and the sign that stands there instead."""
+    value = row.printed[column]
+    number = None if isinstance(value, str) else float(value)
+    return {"row": row.name, "column": column, "printed": number, "sign": value if isinstance(value, str) else None}
+
+
 def _line(
     table: Published, row: Row, column: str, scale: ScaleName, outcomes: Sequence[RunOutcome], differs: list[str]
 ) -> Line:
-    printed = row.printed[column]
-    theirs = float(printed) if not isinstance(printed, str) else None
+    cell = printed_cell(row, column)
+    printed, theirs = row.printed[column], cell["printed"]
     played = [outcome for outcome in outcomes if outcome.summary is not None]
     values = [_ours(table, column, outcome.summary) for outcome in played if outcome.summary is not None]
     known = [value for value in values if value is not None]
@@ -46,16 +53,14 @@ def _line(
     cost = column.startswith("cost")
     comparable = not (cost and scale == "small")
     line: Line = {
-        "row": row.name,
-        "column": column,
-        "printed": theirs,
-        "sign": printed if isinstance(printed, str) else None,
+        **cell,
         "ours": ours,
         "difference": ours - theirs if ours is not None and theirs is not None and comparable else None,
         "spread": stdev(known) if len(known) > 1 else None,
         "seeds": len(known),
         "diverged": bool(played) and len(lost) == len(played),
         "unit": table.unit if cost else None,
+        "baseline": _baseline(played) if column == "accuracy" else None,
     }
     if cost:
         sent = [_measured(table, column, outcome.summary) for outcome in played if outcome.summary is not None]
@@ -77,6 +82,12 @@ def _ours(table: Published, column: str, summary: Record) -> float | None:
         return _number(summary.get("epsilon"))
     cost = _number(summary.get(f"paper_{column}_bytes"))
     return None if cost is None else _in_unit(table, cost, summary)
+
+
+def _baseline(played: Sequence[RunOutcome]) -> float | None:
+    """Return the accuracy of always answering the same, which a run that does not converge has."""
+    known = [outcome.summary.get("baseline_accuracy") for outcome in played if outcome.summary is not None]
+    return next((float(value) for value in known if value is not None), None)
 
 
 def _measured(table: Published, column: str, summary: Record) -> float | None:

@@ -64,11 +64,7 @@ def test_the_list_and_a_figure(tiny: Path, capsys: pytest.CaptureFixture[str]) -
         (["5.77"], 2, "there is no published table '5.77'; "),
         (["1.4"], 2, "did you mean '1."),
         (["--campaign", "evidense"], 2, "did you mean 'evidence'"),
-        (
-            ["reproduce", "--campaign", "evidence", "--part", "4/3"],
-            2,
-            "--part must be K/N with K from 1 to N, got '4/3'",
-        ),
+        (["--campaign", "evidence", "--part", "4/3"], 2, "--part must be K/N with K from 1 to N, got '4/3'"),
         (["--evidence", "--cells", "nowhere"], 2, "nowhere is no folder"),
         (["--list", "--html", "x.html"], 2, "--html writes the page of --evidence"),
         ([], 2, "give the name of a table, or --list, or --campaign, or --evidence"),

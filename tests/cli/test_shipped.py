@@ -23,7 +23,10 @@ def test_every_file_is_listed_with_a_sentence(shell: Shell) -> None:
     files = {file.relative_to(ROOT / "experiments").as_posix() for file in (ROOT / "experiments").rglob("*.toml")}
     assert {f"{each['name']}.toml" for each in listed} == files
     assert [each["name"] for each in listed if len(each["about"]) < 20] == []
-    assert [each["name"] for each in listed if each["command"] is None] == ["schemas/support2"]
+    assert [each["name"] for each in listed if each["command"] is None] == [
+        "schemas/hospitals",
+        "schemas/support2",
+    ]
 
 
 def test_the_list_names_the_way_to_a_file(shell: Shell) -> None:
@@ -49,9 +52,23 @@ def test_a_copied_example_is_the_same_experiment_and_its_comments_name_the_copy(
 def test_the_quickstart_runs_where_there_is_no_checkout(shell: Shell) -> None:
     assert shell("examples", "get", "quickstart", "--json").json() == {
         "path": "quickstart.toml",
+        "beside": [],
         "run": "sottovoce run quickstart.toml",
     }
     assert shell("run", "quickstart.toml", "--quiet", "--set", "experiment.rounds=2").code == 0
+
+
+def test_tables_and_schema_of_an_example_come_with_it_and_are_never_overwritten(shell: Shell, here: Path) -> None:
+    assert shell("examples", "get", "hospitals").code == 0
+
+    copied = sorted(path.relative_to(here).as_posix() for path in (here / "hospitals").iterdir())
+    assert copied == [f"hospitals/hospital_{number}.csv" for number in range(1, 6)]
+    assert shell("run", "hospitals.toml", "--quiet", "--set", "experiment.rounds=2").code == 0
+    (here / "hospitals.toml").unlink()
+    (here / "hospitals" / "hospital_1.csv").write_text("mine")
+    outcome = shell("examples", "get", "hospitals")
+    assert outcome.code == 2 and "hospital_1.csv is already there" in outcome.err
+    assert (here / "hospitals" / "hospital_1.csv").read_text() == "mine" and not (here / "hospitals.toml").exists()
 
 
 @pytest.mark.parametrize(

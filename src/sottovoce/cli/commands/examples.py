@@ -64,20 +64,25 @@ def get(
     """Copy an example into this folder; an existing file is never overwritten."""
     source = _file(name)
     target = out if out is not None else Path(source.name)
+    beside = {target.parent / file.relative_to(source.parent): file for file in _beside(source)}
+    if there := [str(path) for path in (target, *beside) if path.exists()]:
+        raise InputError(f"{there[0]} is already there and was not changed; name another file with --out")
     try:
         with target.open("x", encoding="utf-8") as written:
             # The commands in its comments name the file; they shall work where it is now.
             written.write(source.read_text(encoding="utf-8").replace(_place(name), shlex.quote(str(target))))
-    except FileExistsError:
-        raise InputError(f"{target} is already there and was not changed; name another file with --out") from None
+        for path, file in beside.items():
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(file.read_bytes())
     except OSError as error:
         raise InputError(f"{target} cannot be written: {error.strerror}; name another file with --out") from None
     command = _described(name)["command"]
     command = command and command.replace(_place(name), shlex.quote(str(target)))
     if as_json:
-        put_json({"path": str(target), "run": command})
+        put_json({"path": str(target), "beside": [str(path) for path in beside], "run": command})
     else:
-        put(f"wrote {target}" + (f"; run it with: {command}\n" if command else "\n"))
+        also = f" and {len(beside)} files that it names" if beside else ""
+        put(f"wrote {target}{also}" + (f"; run it with: {command}\n" if command else "\n"))
 
 
 def _file(name: str) -> Path:
@@ -89,6 +94,13 @@ def _file(name: str) -> Path:
         hint = f"did you mean {guess!r}?" if guess else "`sottovoce examples` lists them"
         raise InputError(f"there is no example {name!r}; {hint}")
     return FOLDER / f"{plain}.toml"
+
+
+def _beside(file: Path) -> list[Path]:
+    """Return the tables and the schema of the package that an example names by their place beside it."""
+    data = tomllib.loads(file.read_text(encoding="utf-8")).get("data", {})
+    patterns = [data[key] for key in ("source", "schema") if isinstance(data.get(key), str) and "/" in data[key]]
+    return [found for pattern in patterns for found in sorted(file.parent.glob(pattern))]
 
 
 def _plain(name: str) -> str:

@@ -283,6 +283,61 @@ def test_a_lost_run_can_give_up(tmp_path: Path) -> None:
     assert summary["stopped_early"]
 
 
+# Whose records are pooled, and when.
+
+
+def model(folder: Path, played: int, **threat: Any) -> bytes:
+    """Return the model of a short run; equal models are equal bytes."""
+    tables = {"threat": threat} if threat else {}
+    run(attacked(experiment={"rounds": played, "evaluate_every": played}, **tables), folder)
+    return (folder / "model.npz").read_bytes()
+
+
+def test_pooling_all_takes_the_records_of_every_malicious_client_of_the_population(tmp_path: Path) -> None:
+    threat = {"attack": "in-backdoor", "fraction": 0.2, "boost": 1.0}
+    parts = gather(attacked(threat={**threat, "pool": "all"}))
+    assert parts.threat is not None
+
+    pool = parts.threat.pool(parts.seeds.world)
+
+    assert len(pool) == 12 and list(pool) == sorted(set(pool))
+    assert gather(attacked(threat=threat)).threat.pool(parts.seeds.world) == ()  # type: ignore[union-attr]
+    assert model(tmp_path / "all", 1, **threat, pool="all") != model(tmp_path / "round", 1, **threat)
+
+
+def test_a_pool_of_the_same_clients_gives_the_same_model(tmp_path: Path) -> None:
+    """All clients are asked: the malicious ones of the round are those of the population."""
+    everyone = {"cohort": {"sample_rate": 1}, "experiment": {"rounds": 2, "evaluate_every": 2}}
+    for pool in ("round", "all"):
+        threat = {"attack": "in-backdoor", "fraction": 0.2, "of": "population", "pool": pool}
+        run(attacked(threat=threat, **everyone), tmp_path / pool)
+
+    assert (tmp_path / "round" / "model.npz").read_bytes() == (tmp_path / "all" / "model.npz").read_bytes()
+
+
+def test_outside_the_attacked_rounds_everyone_is_honest(tmp_path: Path) -> None:
+    threat = {"attack": "gradient-ascent", "fraction": 0.2, "rounds": [[2, 2], [4, 9]]}
+    parts = gather(attacked(threat=threat))
+    assert parts.threat is not None
+
+    struck = [r for r in range(1, 12) if parts.threat.choice.among(r, list(range(30)), parts.seeds.world)]
+
+    assert struck == [2, 4, 5, 6, 7, 8, 9]
+    assert model(tmp_path / "one", 1, **threat) == model(tmp_path / "honest", 1)
+    assert model(tmp_path / "two", 2, **threat) != model(tmp_path / "both", 2)
+
+
+def test_free_riders_move_nothing(tmp_path: Path) -> None:
+    threat = {"attack": "free-rider", "fraction": 0.9999, "boost": 1.0}
+    run(attacked(threat=threat, experiment={"rounds": 1, "evaluate_every": 1}), tmp_path / "run")
+    start = gather(attacked()).start
+
+    with np.load(tmp_path / "run" / "model.npz") as arrays:
+        moved = np.concatenate([arrays[name].ravel() for name in arrays.files]) - start
+
+    assert np.abs(moved).max() == 0
+
+
 # Bad input.
 
 
@@ -299,6 +354,11 @@ def test_a_lost_run_can_give_up(tmp_path: Path) -> None:
         ({"threat": {"attack": "energy-aware"}}, "this run is not private"),
         ({"threat": {"attack": "in-backdoor", "boost": 7.0}, "scheme": sign()}, "cannot be said in the one bit"),
         ({"threat": {"fraction": 0.1}}, "attack"),
+        ({"threat": {"attack": "in-backdoor", "rounds": [[5, 3]]}}, r"1 <= first <= last, got \[5, 3\]"),
+        ({"threat": {"attack": "in-backdoor", "rounds": [[0, 3]]}}, r"1 <= first <= last, got \[0, 3\]"),
+        ({"threat": {"attack": "in-backdoor", "rounds": []}}, "nobody ever attacks"),
+        ({"threat": {"attack": "in-backdoor", "rounds": [[5]]}}, "rounds"),
+        ({"threat": {"attack": "free-rider", "pool": "all"}}, "pools no records"),
         ({"server": {"guard": "energy"}}, "not private; add .privacy."),
     ],
 )

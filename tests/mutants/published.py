@@ -107,4 +107,16 @@ MUTANTS = (
         ),
         tests="tests/data/test_augment.py",
     ),
+    of(
+        "small-runs-judge",
+        "a run of minutes counts as evidence for the papers' scale",
+        ("studies/campaign.py", 'if record["scale"] == "full"]', "]"),
+        tests="tests/studies/test_campaign.py",
+    ),
+    of(
+        "every-row-holds",
+        "a row that is far from what is printed is said to hold",
+        ("studies/campaign.py", "<= NEAR + 1e-9", "<= 1"),
+        tests="tests/studies/test_campaign.py",
+    ),
 )

@@ -70,4 +70,16 @@ MUTANTS = (
         ("threats/attack.py", "if not self.collude:", "if True:"),
         tests="tests/threats/test_attacks.py",
     ),
+    of(
+        "pool-of-the-round",
+        "attackers that pool everybody's records train on those of the round",
+        ("federation/host.py", "pool=malice.pool or tuple(sorted(malicious)),", "pool=tuple(sorted(malicious)),"),
+        tests="tests/assembly/test_threat.py::test_pooling_all_takes_the_records_of_every_malicious_client_of_the_population",
+    ),
+    of(
+        "every-round-is-attacked",
+        "an attack in some rounds is one in all",
+        ("federation/wrappers/malicious.py", " or not self._strikes(round_):", ":"),
+        tests="tests/assembly/test_threat.py::test_outside_the_attacked_rounds_everyone_is_honest",
+    ),
 )

@@ -13,6 +13,7 @@ from sottovoce.core.errors import InputError
 from sottovoce.threats.attack import Attack
 from sottovoce.threats.attacks import (
     ATTACKS,
+    FreeRider,
     GradientAscent,
     InnerProduct,
     LittleIsEnough,
@@ -23,7 +24,7 @@ from sottovoce.threats.attacks import (
 NAMES = {
     *("random-update", "gradient-ascent", "sign-inversion", "in-backdoor", "out-backdoor", "label-flip"),
     *("model-replacement", "little-is-enough", "inner-product", "edge-case-backdoor", "quarter-modulus"),
-    "energy-aware",
+    *("energy-aware", "free-rider"),
 }
 
 
@@ -107,6 +108,14 @@ def test_the_shift_grows_as_the_attackers_need_fewer_supporters() -> None:
     assert shifts == sorted(shifts)
     assert shifts[0] > 0
     assert 0 <= LittleIsEnough(cohort=4).shift(4) < 5  # a majority already: any finite shift
+
+
+def test_a_free_rider_sends_nothing_or_noise_of_its_disguise() -> None:
+    assert sent(FreeRider()) == [[0, 0]] * 2
+    disguised = np.array(sent(FreeRider(disguise=0.1), range(1000)))
+    assert abs(disguised.std() - 0.1) < 0.01
+    with pytest.raises(InputError, match="disguise"):
+        FreeRider(disguise=-1)
 
 
 def test_inner_product_sends_the_opposite_of_the_mean() -> None:

@@ -214,6 +214,7 @@ class Parts:
             mean_size=self.mean_size if self.weighted else None,
             held_out=client.held_out,
             behaviour=None if self.threat is None else self.threat.behaviour,
+            pool=() if self.threat is None else self.threat.pool(self.seeds.world),
             hoard=None if self.threat is None else self.threat.hoard,
             growth=self.growth,
             leave_within=0.0 if self.experiment.switches is None else self.experiment.switches.leave_within,

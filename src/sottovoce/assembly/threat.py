@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sottovoce.config.privacy import AggregationTable
 from sottovoce.config.threat import ThreatTable
 from sottovoce.core.errors import InputError
+from sottovoce.core.streams import Streams
 from sottovoce.core.words import value_words
 from sottovoce.data import Dataset, Partition, With, Without
 from sottovoce.federation.wrappers.conspiracy import Conspiracy
@@ -61,6 +62,10 @@ class Threat:
             "epsilon_under_attack": _finite(attacked.epsilon),
             "epsilon_server_under_attack": _finite(attacked.epsilon_server),
         }
+
+    def pool(self, world: Streams) -> tuple[int, ...]:
+        """Return whose records the attackers put together in every round; empty: those of the round's own."""
+        return self.choice.pool(world) if self.table.pool == "all" and self.table.fraction else ()
 
     def metrics(
         self, guesses: NDArray[np.int64], labels: NDArray[Any], attacked: NDArray[np.int64] | None, classes: int
@@ -137,7 +142,8 @@ def beset(
         guard_width=experiment.server.guard_width,
     )
     source, target = pair or (None, None)
-    choice = Choice(table.fraction, table.of, owners.clients)
+    stretches = tuple((first, last) for first, last in table.rounds or ())
+    choice = Choice(table.fraction, table.of, owners.clients, stretches)
     threat = Threat(table, attack, behaviour, choice, source, target)
     if kind.poison == "nothing" or (pair is None and kind.poison != "all"):
         return threat, dataset, None, owners

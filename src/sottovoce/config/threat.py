@@ -46,6 +46,16 @@ class ThreatTable(Table):
         description="Whether malicious clients of a round pool their records and all send the same. Not set: as the "
         "attack's paper has it.",
     )
+    pool: Literal["round", "all"] = Field(
+        "round",
+        description='Whose records they pool. "round": those of the malicious clients of the round. "all": of all '
+        "malicious clients of the population, in every round, as the thesis writes.",
+    )
+    rounds: list[Annotated[list[int], Field(min_length=2, max_length=2)]] | None = Field(
+        None,
+        description="Stretches of rounds with an attack, such as [[1, 20], [60, 80]], both ends included; in the other "
+        "rounds everyone is honest. Not set: every round.",
+    )
     source: int | str | None = Field(
         None,
         description="Class whose records are to be taken for another, by number or name. Not set: the papers' (5 for "
@@ -106,6 +116,13 @@ def check_threat(experiment: Experiment, scheme: Scheme) -> None:
         raise ValueError(f"{key} aims at no class; remove [threat] source and target")
     if table.source is not None and table.source == table.target:
         raise ValueError(f"[threat] source and target must be two classes, got {table.source!r} for both")
+    for stretch in table.rounds or ():
+        if not 1 <= stretch[0] <= stretch[1]:
+            raise ValueError(f"[threat] rounds: each stretch is [first, last] with 1 <= first <= last, got {stretch}")
+    if table.rounds is not None and not table.rounds:
+        raise ValueError("[threat] rounds is empty, so nobody ever attacks; remove it, or set fraction = 0")
+    if table.pool == "all" and not (kind.colludes if table.collude is None else table.collude):
+        raise ValueError(f'{key} pools no records; set [threat] collude = true, or remove pool = "all"')
     if table.attack == "random-update" and table.collude:
         raise ValueError(f"{key} draws noise for every client by itself; remove [threat] collude")
     if kind.form == "quarter" and not experiment.protocol.hides_updates:

@@ -38,6 +38,7 @@ class Malice(NamedTuple):
     behaviour: Behaviour
     records: Callable[[int], Shard]
     climber: Callable[[], Trainer]
+    pool: tuple[int, ...] = ()  # whose records they put together in every round; empty: those of the round's own
 
 
 class Host:
@@ -175,6 +176,7 @@ class Host:
             kept = self._kept_scene = Scene(
                 round=round_,
                 malicious=tuple(sorted(malicious)),
+                pool=malice.pool or tuple(sorted(malicious)),
                 task=task,
                 trainable=self.knowledge.scheme.trainable(task.seed),
                 trainer=self._trainer,

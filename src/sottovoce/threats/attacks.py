@@ -50,6 +50,32 @@ class RandomUpdate(Attack):
 
 @final
 @dataclass(frozen=True, kw_only=True)
+class FreeRider(Attack):
+    """Nothing learned: a client that wants the model and spends neither records nor energy on it.
+
+    u_k = 0, or N(0, disguise^2 I) to look like work; a new draw for every client and round. Nobody colludes, nothing is
+    boosted. A sum with m of n such clients moves as if its step were 1 - m / n as long.
+    """
+
+    name: ClassVar[str] = "free-rider"
+    paper: ClassVar[str] = "thesis, 7.2 (open question); Lin et al. 2019"
+    goal: ClassVar[Goal] = "untargeted"
+    colludes: ClassVar[bool] = False
+
+    collude: bool = False
+    disguise: float = 0.0
+
+    def __post_init__(self) -> None:
+        in_range("disguise", self.disguise, low=0)
+
+    def updates(self, lab: Lab, clients: Sequence[int]) -> Iterator[Vector]:
+        """Yield zeros, or noise."""
+        for client in clients:
+            yield lab.noise(client).standard_normal(lab.dim, np.float32) * np.float32(self.disguise)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
 class GradientAscent(Attack):
     """Steps up the loss on the union of the malicious clients' records, boosted.
 
@@ -342,7 +368,7 @@ ATTACKS: Final[Registry[type[Attack]]] = Registry(
     {
         kind.name: f"{__name__}:{kind.__name__}"
         for kind in (
-            *(RandomUpdate, GradientAscent, SignInversion),
+            *(RandomUpdate, FreeRider, GradientAscent, SignInversion),
             *(InBackdoor, OutBackdoor, LabelFlip, ModelReplacement),
             *(LittleIsEnough, InnerProduct, EdgeCaseBackdoor),
             *(QuarterModulus, EnergyAware),

@@ -52,6 +52,7 @@ class Blueprint:
     mean_size: float | None
     held_out: float = 0.0  # the share of its records that each client keeps out of its training
     behaviour: Behaviour | None = None  # of malicious clients; None: there are none
+    pool: tuple[int, ...] = ()  # whose records malicious clients put together; empty: those of the round's own
     hoard: Partition | None = None  # the records of malicious clients; None: those that they have as honest ones
     growth: Growth | None = None  # records come round by round; None: all are there from the start
     leave_within: float = 0.0  # clients leave for good when no weight moves by this much; 0: never
@@ -203,6 +204,7 @@ class Worker:
             plan.behaviour,
             self._hoarded,
             lambda: self._trainer_for(climbing),
+            plan.pool,
         )
 
     def _trainer_for(self, training: LocalTraining) -> Trainer:

@@ -32,6 +32,7 @@ class Scene:
 
     round: int
     malicious: tuple[int, ...]  # all of this round, ascending
+    pool: tuple[int, ...]  # whose records they put together, ascending: theirs, or those of all rounds' attackers
     task: Task
     trainable: NDArray[np.bool_] | None
     trainer: Trainer
@@ -54,7 +55,7 @@ class Scene:
         return self._train([self.records(client) for client in clients], list(map(self.batches, clients)), ascend)
 
     def together(self, *, ascend: bool = False) -> Vector:
-        """Return the update from the union of the records of all malicious clients of the round."""
+        """Return the update from the union of the records of the pool."""
         return self._up if ascend else self._down
 
     @cached_property
@@ -77,9 +78,9 @@ class Scene:
         return self._union(ascend=True)
 
     def _union(self, *, ascend: bool) -> Vector:
-        if len(self.malicious) == 1:
-            return next(self.alone(self.malicious, ascend=ascend))
-        owned = [self.records(client) for client in self.malicious]
+        if len(self.pool) == 1:
+            return next(self.alone(self.pool, ascend=ascend))
+        owned = [self.records(client) for client in self.pool]
         union = Shard(np.concatenate([shard.x for shard in owned]), np.concatenate([shard.y for shard in owned]))
         return next(self._train([union], [self.adversary.get(Purpose.BATCH, self.round)], ascend))
 

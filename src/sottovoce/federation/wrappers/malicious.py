@@ -30,16 +30,24 @@ class Choice:
     fraction: Fraction
     of: Literal["cohort", "population"]
     clients: int
+    rounds: tuple[tuple[int, int], ...] = ()  # first and last of each stretch of attacked rounds; empty: all rounds
 
     def among(self, round_: int, cohort: range | list[int], world: Streams) -> frozenset[int]:
         """Return the malicious clients of a cohort; nobody attacks the vote before round 1."""
-        if round_ == VOTE or not len(cohort):
+        if round_ == VOTE or not len(cohort) or not self._strikes(round_):
             return frozenset()
         if self.of == "population":
             return _always(self, world).intersection(cohort)
         size = math.ceil(self.fraction * len(cohort))
         drawn = world.get(Purpose.ATTACK, 1, round_).choice(sorted(cohort), size=size, replace=False)
         return frozenset(drawn.tolist())
+
+    def pool(self, world: Streams) -> tuple[int, ...]:
+        """Return all clients that the attackers ever speak for: their share of the population, the same every time."""
+        return tuple(sorted(_always(self, world)))
+
+    def _strikes(self, round_: int) -> bool:
+        return not self.rounds or any(first <= round_ <= last for first, last in self.rounds)
 
     def most(self, cohort: int) -> int:
         """Bound the number of malicious clients in a cohort of so many."""

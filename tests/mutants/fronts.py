@@ -70,7 +70,7 @@ MUTANTS = (
     of(
         "frozen-layers-train",
         "clients move weights that never travel",
-        ("models/partial.py", "mask = np.zeros(self.part.network.dim", "mask = np.ones(self.part.network.dim"),
+        ("models/partial.py", "mask = np.zeros(dim", "mask = np.ones(self.part.network.dim"),
         tests="tests/models/test_partial.py",
     ),
     of(

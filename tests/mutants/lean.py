@@ -15,6 +15,18 @@ TORCH = "tests/models/test_with_torch.py"
 
 MUTANTS = (
     of(
+        "compiled-without-a-trial",
+        "a module that fx reads wrongly trains as another function, and nothing says so",
+        ("models/torch_compile.py", "return trained if _agrees(model, trained) else None", "return trained"),
+        tests="tests/models/test_compile.py",
+    ),
+    of(
+        "compiled-pixels-in-another-order",
+        "the columns behind an image belong to other pixels than in the module",
+        ("models/compiled.py", "if self.turned and len(below) == 3", "if len(below) == 4"),
+        tests="tests/models/test_compile.py",
+    ),
+    of(
         "diverged-unit-is-encoded",
         "what a scheme makes of a diverged unit is summed",
         ("models/units.py", "for update in chunk[np.isfinite(chunk).all(axis=1)]:", "for update in chunk:"),

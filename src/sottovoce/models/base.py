@@ -12,6 +12,7 @@ from sottovoce.core.vectors import Layout, Vector
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from sottovoce.models.compiled import Compiled
     from sottovoce.models.fronts.front import Front, PublicNumbers
     from sottovoce.models.module import TorchNetwork
     from sottovoce.models.network import Network
@@ -103,6 +104,11 @@ class Model(Protocol):
         """Return the whole network of layers that is run; None for a torch module, whose layers only torch knows."""
         ...
 
+    @property
+    def compiled(self) -> Compiled | None:
+        """Return a torch module as layers that the C kernels know; None where they do not, or it is made of layers."""
+        ...
+
     # How it starts, and what the set-up carries of it.
 
     def initialise(self, rng: Generator) -> Vector:
@@ -186,6 +192,11 @@ class Whole:
     def told(self, payload: bytes, rng: Generator) -> Self:
         """Return the model itself: a set-up tells nothing about it but w_0."""
         return self
+
+    @property
+    def compiled(self) -> Compiled | None:
+        """Return none."""
+        return None
 
     @property
     def front(self) -> None:

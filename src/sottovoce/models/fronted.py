@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sottovoce.core.errors import InputError, WireError
 from sottovoce.core.vectors import Layout, Vector
 from sottovoce.models.base import Exported, Flops, Model, Shape
+from sottovoce.models.compiled import Compiled
 from sottovoce.models.fronts import Front
 from sottovoce.models.fronts.front import mapped
 from sottovoce.models.network import Network
@@ -82,6 +83,11 @@ class Fronted:
     def layered(self) -> Network | None:
         """Return the network behind the front."""
         return self.model.layered
+
+    @property
+    def compiled(self) -> Compiled | None:
+        """Return the layers of a module behind the front, where they are known."""
+        return self.model.compiled
 
     @property
     def trained(self) -> Model:

@@ -13,6 +13,7 @@ from numpy.random import Generator
 from sottovoce.core import wire
 from sottovoce.core.vectors import Layout, Vector
 from sottovoce.models.base import Exported, Flops, Shape, Whole
+from sottovoce.models.compiled import Compiled
 from sottovoce.models.task import ClassTask, LearningTask
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class TorchNetwork(Whole):
     images: Images = "stored"
     goal: LearningTask | None = None  # None: to tell the classes apart, by `loss`
     deferred: bool = True  # large dense layers may take their steps without a gradient tensor
+    compiled: Compiled | None = None  # the same as layers that the C kernels know; None where it is something else
 
     @cached_property
     def task(self) -> LearningTask:

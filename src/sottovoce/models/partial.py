@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 from numpy.random import Generator
@@ -134,6 +134,11 @@ class Partial:
     def layered(self) -> Network:
         """Return the whole network."""
         return self.network
+
+    @property
+    def compiled(self) -> None:
+        """Return none: it is made of layers."""
+        return None
 
     @property
     def front(self) -> Gabor | None:
@@ -295,11 +300,29 @@ class Partial:
         return {name: getattr(self, name) for name in ("network", "layers", "whole", "filling")}
 
 
+class PartOfNetwork(Protocol):
+    """A model whose parameters are some of a network's, or all of them in another order."""
+
+    @property
+    def network(self) -> Network:
+        """Return the network."""
+        ...
+
+    @property
+    def places(self) -> NDArray[np.int64]:
+        """Return where each parameter lies in the network's vector."""
+        ...
+
+    def joined(self, params: Vector) -> Vector:
+        """Return the network's vector with these parameters."""
+        ...
+
+
 @dataclass(frozen=True)
 class PartTrainer:
-    """A trainer of some layers: it trains the whole network and lets the other coordinates not move."""
+    """A trainer of a part: it trains the whole network and lets the other coordinates not move."""
 
-    part: Partial
+    part: PartOfNetwork
     trainer: Trainer  # of the whole network
 
     def updates(
@@ -310,10 +333,13 @@ class PartTrainer:
         trainable: NDArray[np.bool_] | None = None,
     ) -> Iterator[Vector]:
         """Yield w_k - w of each shard at the trained coordinates, in order."""
-        mask = np.zeros(self.part.network.dim, np.bool_)
-        mask[self.part.places] = True if trainable is None else trainable
+        places, dim = self.part.places, self.part.network.dim
+        mask = None
+        if trainable is not None or len(places) < dim:
+            mask = np.zeros(dim, np.bool_)
+            mask[places] = True if trainable is None else trainable
         for update in self.trainer.updates(self.part.joined(params), shards, rngs, mask):
-            yield update[self.part.places]
+            yield update[places]
 
     def gradient(self, params: Vector, shard: Shard) -> Vector:
         """Return the gradient of the mean loss over all records of a shard, at the trained coordinates."""

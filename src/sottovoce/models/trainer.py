@@ -137,6 +137,8 @@ def training_gflop(model: Model, training: LocalTraining, records: float) -> flo
 
 def training_seconds(model: Model, training: LocalTraining, records: float) -> float:
     """Return about how long one core needs for one client's local training: a guess that costs nothing to make."""
+    if model.compiled is not None:
+        model = model.compiled.network
     if model.layered is None:  # its products are counted by torch, which need not be loaded for this
         return _PER_UPDATE + training.local_steps * _PER_TORCH_STEP
     return _PER_UPDATE + training_gflop(model, training, records) / _GFLOP_A_SECOND

@@ -21,6 +21,7 @@ from sottovoce.core.vectors import Layout
 from sottovoce.models.base import Shape
 from sottovoce.models.module import Images, TorchNetwork
 from sottovoce.models.task import ClassTask, LearningTask, blank_labels
+from sottovoce.models.torch_compile import compile_module
 from sottovoce.models.torch_module import ModuleProgram
 from sottovoce.models.trainer import Shard
 
@@ -66,7 +67,8 @@ def wrap_module(
     orders: tuple[Images, ...] = ("stored",)
     if len(input_shape) == 3 and not tokens:
         orders = {True: ("turned", "copied"), False: ("stored",), None: ("turned", "copied", "stored")}[turned]
-    return _tried(network, orders)
+    network = _tried(network, orders)
+    return replace(network, compiled=compile_module(network))
 
 
 def _check_tensors(name: str, module: nn.Module) -> None:

@@ -67,3 +67,18 @@ def test_images_are_scaled_and_other_records_are_not() -> None:
     assert network("cnn", (28, 28, 1), 10).input_scale == 1 / 255
     assert network("cnn", (8, 8, 1), 10, input_scale=1 / 16).input_scale == 1 / 16
     assert network("hospital-mlp", (12,), 2).input_scale == 1
+
+
+def test_a_width_multiplies_all_layers_but_the_outputs() -> None:
+    quarter = network("cnn", (28, 28, 1), 10, width=0.25)
+
+    assert quarter.dim == 8 * 26 + 16 * (200 + 1) + 128 * (784 + 1) + 10 * 129
+    assert network("hospital-mlp", (7,), 2, width=0.5).dim == 100 * 8 + 100 * 101 + 101
+    assert network("all-cnn-c", (32, 32, 3), 10, width=0.001).classes == 10
+    assert network("cnn", (28, 28, 1), 10, width=1).dim == 1663370
+
+
+@pytest.mark.parametrize(("name", "width", "words"), [("mlp", 0.5, "width is for cnn"), ("cnn", 0, "model.width")])
+def test_a_width_that_fits_no_network_is_refused(name: str, width: float, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        network(name, (28, 28, 1), 10, width=width)

@@ -66,6 +66,7 @@ def named_network(
         classes,
         input_scale=input_scale,
         hidden=table.hidden,
+        width=float(table.width),
         task=task_keys(table),
         target=target,
     )

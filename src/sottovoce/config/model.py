@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sottovoce.config.table import Table
+from sottovoce.config.table import Rate, Table
 from sottovoce.core.target import Kind
 from sottovoce.models.task import LABELS
 
@@ -57,6 +58,13 @@ class ModelTable(Table):
         128,
         ge=1,
         description='For name = "mlp": units of the hidden layer. The other networks have the widths of the papers.',
+    )
+    width: Rate = Field(
+        Fraction(1),
+        gt=0,
+        le=4,
+        description='For "cnn", "all-cnn-c", "lfw-cnn" and "hospital-mlp": factor of all widths but the outputs. '
+        '"1/4" of "cnn" has 8 and 16 filters and 128 units.',
     )
     front: str = Field(
         "none",

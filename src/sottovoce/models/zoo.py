@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sottovoce.core.errors import InputError
@@ -45,6 +45,7 @@ class _Recipe:
     smallest: int  # length of every axis but the channels
     fits: str
     binary: bool | None = None  # None: one output when there are two classes
+    widens: bool = False  # whether all its widths may be multiplied
 
 
 def network(
@@ -54,20 +55,25 @@ def network(
     *,
     input_scale: float | None = None,
     hidden: int = 128,
+    width: float = 1.0,
     task: TaskKeys = USUAL,
     target: Target = CLASSES,
 ) -> Network:
     """Return a network for records of a shape; images are scaled by 1/255 unless told otherwise, other records by 1.
 
-    `hidden` is the width of `mlp`; the other networks have the papers' widths. `task` says what is learnt, and `target`
-    what a label is.
+    `hidden` is the width of `mlp`; the other networks have the papers' widths, times `width`. `task` says what is
+    learnt, and `target` what a label is.
 
     >>> network("cnn", (28, 28, 1), 10).dim
     1663370
     """
     one_of("model.name", name, NAMES)
     in_range("model.hidden", hidden, low=1)
+    in_range("model.width", width, low=0, high=4, open_low=True)
     recipe = _RECIPES[name]
+    if width != 1 and not recipe.widens:
+        scaled = [other for other, one in _RECIPES.items() if one.widens]
+        raise InputError(f"model.width is for {', '.join(scaled)}, not for {name!r}; remove it")
     axes = input_shape[:-1] if len(input_shape) == 3 else input_shape
     if recipe.rank not in (None, len(input_shape)) or min(input_shape, default=0) < 1 or min(axes) < recipe.smallest:
         raise InputError(f"model {name!r} cannot read records of shape {input_shape}; it fits {recipe.fits}")
@@ -83,13 +89,29 @@ def network(
         input_scale = 1 / 255 if len(input_shape) == 3 else 1.0
     return Network(
         name=name,
-        layers=recipe.layers(goal.outputs, hidden),
+        layers=_widened(recipe.layers(goal.outputs, hidden), width),
         input_shape=tuple(input_shape),
         classes=classes,
         input_scale=input_scale,
         loss="bce" if goal.binary else "ce",
         goal=None if task == USUAL else goal,
     )
+
+
+def _widened(layers: Layers, width: float) -> Layers:
+    """Return the layers with all widths but the outputs' multiplied, at least 1."""
+    if width == 1:
+        return layers
+    last = max(place for place, layer in enumerate(layers) if isinstance(layer, Conv2d | Linear))
+
+    def wide(place: int, layer: Layer) -> Layer:
+        if place == last:
+            return layer
+        if isinstance(layer, Conv2d):
+            return replace(layer, filters=max(1, round(layer.filters * width)))
+        return replace(layer, units=max(1, round(layer.units * width))) if isinstance(layer, Linear) else layer
+
+    return tuple(wide(place, layer) for place, layer in enumerate(layers))
 
 
 def _logistic(outputs: int, _: int) -> Layers:
@@ -138,11 +160,11 @@ _RECIPES: Final = {
     "logistic": _Recipe(_logistic, None, 1, "records of any shape"),
     "linear": _Recipe(_logistic, None, 1, "records of any shape"),
     "mlp": _Recipe(_mlp, None, 1, "records of any shape"),
-    "cnn": _Recipe(_cnn, 3, 4, "images (height, width, channels) of 4 x 4 or more", binary=False),
-    "all-cnn-c": _Recipe(_all_cnn_c, 3, 4, "images (height, width, channels) of 4 x 4 or more", binary=False),
+    "cnn": _Recipe(_cnn, 3, 4, "images (height, width, channels) of 4 x 4 or more", False, widens=True),
+    "all-cnn-c": _Recipe(_all_cnn_c, 3, 4, "images (height, width, channels) of 4 x 4 or more", False, widens=True),
     "imdb-lstm": _Recipe(_imdb_lstm, 1, 7, "sequences (length) of 7 tokens or more", binary=True),
-    "lfw-cnn": _Recipe(_lfw_cnn, 3, 8, "images (height, width, channels) of 8 x 8 or more", binary=False),
-    "hospital-mlp": _Recipe(_hospital_mlp, 1, 1, "rows (features)", binary=True),
+    "lfw-cnn": _Recipe(_lfw_cnn, 3, 8, "images (height, width, channels) of 8 x 8 or more", False, widens=True),
+    "hospital-mlp": _Recipe(_hospital_mlp, 1, 1, "rows (features)", True, widens=True),
 }
 
 NAMES: Final = tuple(_RECIPES)

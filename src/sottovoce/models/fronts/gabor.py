@@ -59,7 +59,7 @@ class Gabor:
             case _:
                 raise InputError(
                     f"front 'gabor' fills the first layers of model 'cnn', and {self.network.name!r} has others; set "
-                    '[model] name = "cnn", or front = "scattering"'
+                    '[model] name = "cnn" without width, or front = "scattering"'
                 )
         most = min(_UNITS // 2, 64 * self.places)
         if not 1 <= self.width <= most:

@@ -21,7 +21,10 @@ from sottovoce.runs.loop import run
 CLIENTS = 4
 VOTE: Tables = {"scheme": {"name": "fl-top", "ratio": 0.1}, "privacy": {"vote_noise_multiplier": 1.5}}
 WARM: Tables = {"scheme": {"warm_start": "fl-once"}, "privacy": {"warm_noise_multiplier": 1.0}}
+WHITEN: Tables = {"model": {"whiten": True}}
 CASES: dict[str, Tables] = {
+    "whitening": WHITEN,
+    "whitening behind a front": merged(SCATTERING, WHITEN, {"model": {"whiten_dims": 12}}),
     "vote": VOTE,
     "warm start": WARM,
     "warm start behind a front": merged(SCATTERING, WARM, {"cohort": {"sample_rate": "3/4", "sampling": "fixed"}}),
@@ -62,7 +65,7 @@ def test_a_warm_start_without_privacy_is_equal_too(tmp_path: Path) -> None:
     assert np.array_equal(model(tmp_path / "alone"), model(tmp_path / "together"))
 
 
-@pytest.mark.parametrize("name", ["vote", "warm start"])
+@pytest.mark.parametrize("name", ["vote", "warm start", "whitening"])
 def test_nodes_behind_a_broker_answer_round_0_and_go_on(name: str, tmp_path: Path) -> None:
     experiment = private(CASES[name])
 
@@ -71,7 +74,7 @@ def test_nodes_behind_a_broker_answer_round_0_and_go_on(name: str, tmp_path: Pat
     assert np.array_equal(alone, together)
 
 
-@pytest.mark.parametrize("name", ["vote", "warm start"])
+@pytest.mark.parametrize("name", ["vote", "warm start", "whitening"])
 def test_a_resumed_server_keeps_what_round_0_found_and_asks_nobody_again(name: str, tmp_path: Path) -> None:
     experiment, path = private(CASES[name]), tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
@@ -84,7 +87,7 @@ def test_a_resumed_server_keeps_what_round_0_found_and_asks_nobody_again(name: s
     assert (path / "checkpoint" / "opening.npz").read_bytes() == found
     assert ledger(path).count(("charge", 0)) == 1
     assert [line["round"] for line in read_operator(path)] == [0, 1, 2]
-    assert summary["vote" if name == "vote" else "warm_start"]["epsilon"] > 0
+    assert summary[name.replace(" ", "_")]["epsilon"] > 0
 
 
 @pytest.mark.parametrize("phase", ["advertise", "unmask"])
@@ -99,7 +102,7 @@ def test_a_round_0_that_was_open_when_the_server_stopped_is_not_played_again(pha
     assert not engines[0].requests
 
 
-@pytest.mark.parametrize("name", ["vote", "warm start"])
+@pytest.mark.parametrize("name", ["vote", "warm start", "whitening"])
 def test_a_round_0_without_quorum_ends_the_run_before_anybody_trains_on_noise(name: str, tmp_path: Path) -> None:
     def lost(request: Request, client: int) -> bool:
         return request.phase == "mask" and client > 0

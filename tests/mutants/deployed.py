@@ -166,7 +166,7 @@ class SecretStreams""",
     of(
         "measurements-for-free",
         "what clients tell of their held-out records is in no epsilon",
-        ("assembly/protection.py", "else (vote, warm, evaluation)", "else (vote, warm)"),
+        ("assembly/protection.py", "else (vote, warm, whiten, evaluation)", "else (vote, warm, whiten)"),
         tests=MEASURED,
     ),
     of(

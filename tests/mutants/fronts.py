@@ -76,7 +76,7 @@ MUTANTS = (
     of(
         "set-up-without-the-front",
         "the numbers of the front reach nobody, and are not counted",
-        ("models/fronted.py", "return self.front.payload() + self.model", "return self.model"),
+        ("models/fronted.py", "return self._public_payload() + self.model", "return self.model"),
         tests=f"{RUNS}::test_a_run_behind_a_front_learns_and_tells_what_the_front_is tests/models/test_fronted.py",
     ),
     of(
@@ -120,7 +120,7 @@ MUTANTS = (
     of(
         "kept-features-of-another-front",
         "a later run of a sweep trains on features that its clients were not told of",
-        ("models/fronted.py", "        digest.update(front.payload())\n", ""),
+        ("models/fronted.py", "        digest.update(self._public_payload())\n", ""),
         tests="tests/models/test_features.py",
     ),
     of(

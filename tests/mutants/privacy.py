@@ -58,8 +58,8 @@ MUTANTS = (
         "the message before round 1 is paid by nobody",
         (
             "assembly/protection.py",
-            "(vote, warm) if apart else (vote, warm, evaluation)",
-            "(vote,) if apart else (vote, evaluation)",
+            "(vote, warm, whiten) if apart else (vote, warm, whiten, evaluation)",
+            "(vote, whiten) if apart else (vote, whiten, evaluation)",
         ),
         tests="tests/assembly/test_warm_start.py",
     ),

@@ -20,6 +20,7 @@ from sottovoce.federation.engines.local import cores
 from sottovoce.models import Front, Model, Network, TaskKeys, make_front, network
 from sottovoce.models.base import Shape
 from sottovoce.models.fronts import is_function
+from sottovoce.models.whitening import Records, Whitening
 
 _FORMULAS = ("fourier", "hashed")  # fronts that are formulas and a seed
 
@@ -36,9 +37,14 @@ def make_network(
     table, words = experiment.model, experiment.scheme.train
     if given is not None:
         _check_given(given, dataset, table, words)
+        if table.whiten:
+            raise InputError(
+                f"[model] whiten is for a model that is named, such as 'logistic', and {given.name} was given as an "
+                "object; name one, or whiten the features yourself"
+            )
         if given.layered is not given:
             return given
-    if table.front in ("none", "gabor"):
+    if table.front in ("none", "gabor") and not table.whiten:
         shape, scale = dataset.shape, dataset.input_scale
         net = (given and given.layered) or named_network(table, shape, dataset.classes, scale, dataset.target)
         return _partial(experiment, net, dataset, seeds, told)
@@ -53,7 +59,12 @@ def make_network(
     elif front.most_bytes:  # it has numbers, which are measured
         public = _projection_source(experiment, dataset)
         front = front.fitted(public.x_train, public.input_scale, threads(experiment))
-    return Fronted(front, _partial(experiment, inner, dataset, seeds))
+    return Fronted(front, _partial(experiment, inner, dataset, seeds), whitening_of(table, front))
+
+
+def whitening_of(table: ModelTable, front: Front) -> Whitening | None:
+    """Return the whitening that a table asks for, without its numbers; None if it asks for none."""
+    return Whitening(front.width, min(front.width, table.whiten_dims)) if table.whiten else None
 
 
 def named_network(
@@ -82,6 +93,8 @@ def plain_front(
     table: ModelTable, shape: Shape, dtype: str, input_scale: float, preprocessing: Mapping[str, Any] | None
 ) -> Front:
     """Return the front that a table names, for stored records; not fitted yet."""
+    if table.front == "none":
+        return Records(shape, input_scale)
     keys: dict[str, Any] = {}
     if table.front == "fourier":
         centre, spread = _ranges(preprocessing)
@@ -118,7 +131,11 @@ def threads(experiment: Experiment) -> int:
 
 def front_numbers(experiment: Experiment, model: Model) -> bytes:
     """Return the numbers of the front as they travel in the set-up, for the run folder; empty if there are none."""
-    return b"" if experiment.model.front in ("none", *_FORMULAS) else model.start_payload()
+    if experiment.model.front in ("none", *_FORMULAS):
+        return b""
+    if model.whitening is None:
+        return model.start_payload()
+    return b"" if model.front is None else model.front.payload()  # the whitening has a file of its own
 
 
 def describe_front(experiment: Experiment, model: Model) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from sottovoce.federation.coding import Clear, Coding, FloatGrid, Private, SignG
 from sottovoce.federation.cohort import Cohort
 from sottovoce.federation.stages.evaluation import LENGTH, NORM, evaluations
 from sottovoce.federation.stages.unit_evaluation import MeasureUnits
+from sottovoce.federation.stages.whiten import whiten_scheme
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.privacy.accounting.calculator import DEFAULT_THRESHOLD
 from sottovoce.privacy.accounting.events import Event
@@ -53,12 +54,13 @@ class Protection:
     warm_plan: PrivacyPlan | None = None  # of the message that finds a warm start
     unsolved: bool = False  # the clip norm is to be measured first
     evaluation_plan: PrivacyPlan | None = None  # of the measurements by clients
+    whiten_plan: PrivacyPlan | None = None  # of the message that finds the whitening
 
     def measured(self, clip_norm: float | None) -> Protection:
         """Return the protection with its plan solved for a clip norm that was measured; None: it was known before."""
         if clip_norm is None:
             return self
-        return _solved(self.parts, clip_norm, self.vote_plan, self.warm_plan, self.evaluation_plan)
+        return _solved(self.parts, clip_norm, self.vote_plan, self.warm_plan, self.evaluation_plan, self.whiten_plan)
 
     def fewest(self, plan: PrivacyPlan | None) -> Callable[[int], int]:
         """Return how many of a cohort must answer; a private run asks for those that its noise was shared among."""
@@ -89,7 +91,8 @@ class Protection:
     @property
     def floor_note(self) -> str | None:
         """Say that cohorts may be too small to hide a client among others; None if they are not."""
-        plans = [plan for plan in (self.vote_plan, self.warm_plan, self.evaluation_plan, self.plan) if plan is not None]
+        every = (self.vote_plan, self.warm_plan, self.whiten_plan, self.evaluation_plan, self.plan)
+        plans = [plan for plan in every if plan is not None]
         if plans:
             return next((plan.floor_note for plan in plans if plan.floor_note is not None), None)
         if (floor := self.cohort_floor) is None:
@@ -154,10 +157,11 @@ def protect(parts: Parts) -> Protection:
     vote = None if table is None else _vote(parts, table)
     warm = None if table is None else _warm(parts, table)
     evaluation = None if table is None else _evaluation(parts, table)
+    whiten = None if table is None else _whiten(parts, table)
     if table is not None and table.clipping in MEASURED:
         privacy_request(parts, table, clip_norm=1.0)
-        return Protection(parts, vote_plan=vote, warm_plan=warm, unsolved=True, evaluation_plan=evaluation)
-    return _solved(parts, None if table is None else _given_norm(parts, table), vote, warm, evaluation)
+        return Protection(parts, None, vote, warm, unsolved=True, evaluation_plan=evaluation, whiten_plan=whiten)
+    return _solved(parts, None if table is None else _given_norm(parts, table), vote, warm, evaluation, whiten)
 
 
 def privacy_request(
@@ -240,19 +244,20 @@ def _solved(
     vote: PrivacyPlan | None,
     warm: PrivacyPlan | None,
     evaluation: PrivacyPlan | None,
+    whiten: PrivacyPlan | None = None,
 ) -> Protection:
     """Return a protection with its plan, if the run is private; refuse sessions that could not sum securely."""
     private, plan = parts.experiment.privacy, None
     if private is not None and clip_norm is not None:
         # Records and persons that are measured on are others than those that train: they have their own account.
         apart = private.unit != "client"
-        before = (vote, warm) if apart else (vote, warm, evaluation)
+        before = (vote, warm, whiten) if apart else (vote, warm, whiten, evaluation)
         spent = tuple(event for plan in before if plan is not None for event in plan.events())
         request = privacy_request(parts, private, clip_norm=clip_norm, spent=spent)
         if apart and evaluation is not None:
             request = replace(request, apart=tuple(evaluation.events()))
         plan = PrivacyPlan.solve(**vars(request))
-    protection = Protection(parts, plan, vote, warm, evaluation_plan=evaluation)
+    protection = Protection(parts, plan, vote, warm, evaluation_plan=evaluation, whiten_plan=whiten)
     if parts.parties.deployment and (note := protection.floor_note) is not None:
         raise PrivacyError(note)
     if parts.experiment.protocol.masks:
@@ -320,17 +325,10 @@ def everyone(parts: Parts) -> Parts:
     return replace(parts, cohort=Cohort(clients=parts.cohort.clients, sample_rate=Fraction(1)))
 
 
-def _warm(parts: Parts, table: PrivacyTable) -> PrivacyPlan | None:
-    """Solve the plan of the message that finds a warm start; None if there is none."""
-    noise = table.warm_noise_multiplier
-    if parts.warm is None or noise is None:
-        return None
-    bound = parts.warm.bind(parts.network.dim)
-    norm = bound.public_norm
-    if norm is None:
-        raise InputError(f"[scheme] warm_start: {bound.name} has no clip norm that follows from public numbers")
-    request = replace(
-        privacy_request(parts, table, clip_norm=1.0),
+def asked_once(request: PrivacyRequest, *, noise: float, length: int) -> PrivacyRequest:
+    """Return what one message of so many values before round 1, of every client, asks of its plan."""
+    return replace(
+        request,
         sample_rate=1.0,
         sampling="poisson",
         cohort_cap=None,
@@ -341,12 +339,23 @@ def _warm(parts: Parts, table: PrivacyTable) -> PrivacyPlan | None:
         rounds=1,
         max_participations=None,
         clipping="fixed",
-        clip_norm=norm,
-        length=bound.length,
+        length=length,
         form="floats",
         grid="solved",
         bits=None,
     )
+
+
+def _warm(parts: Parts, table: PrivacyTable) -> PrivacyPlan | None:
+    """Solve the plan of the message that finds a warm start; None if there is none."""
+    noise = table.warm_noise_multiplier
+    if parts.warm is None or noise is None:
+        return None
+    bound = parts.warm.bind(parts.network.dim)
+    norm = bound.public_norm
+    if norm is None:
+        raise InputError(f"[scheme] warm_start: {bound.name} has no clip norm that follows from public numbers")
+    request = asked_once(privacy_request(parts, table, clip_norm=norm), noise=noise, length=bound.length)
     plan = PrivacyPlan.solve(**vars(request))
     for key, budget, cost in (
         ("epsilon", table.epsilon, plan.epsilon_if_all_answer),
@@ -358,6 +367,28 @@ def _warm(parts: Parts, table: PrivacyTable) -> PrivacyPlan | None:
                 f"{budget:g}; raise warm_noise_multiplier or {key}"
             )
     return plan
+
+
+def _whiten(parts: Parts, table: PrivacyTable) -> PrivacyPlan | None:
+    """Solve the plan of the message that finds the whitening; None if there is none.
+
+    It gets `whiten_share` of the budget as Gaussian releases share it: 1 / z^2 adds up. A run without whitening would
+    have noise z_1 if all its rounds were one, so this message has z_1 / sqrt(share). What that leaves for the rounds is
+    composed from the events, whatever the share was meant to be.
+    """
+    whitening = parts.network.whitening
+    if whitening is None:
+        return None
+    scheme = whiten_scheme(whitening)
+    request = privacy_request(parts, table, clip_norm=1.0)
+    whole = PrivacyPlan.solve(**vars(request))
+    rate = request.unit_rate if request.of_sites else request.sample_rate
+    weight = rate * math.sqrt(request.rounds)
+    if whole.targets.binding == "epsilon_server":  # the server knows who was drawn
+        weight = max(weight, math.sqrt(whole.max_participations))
+    request = replace(request, clip_norm=scheme.public_norm, unit_rate=1.0)
+    noise = whole.noise_multiplier / weight / math.sqrt(table.whiten_share)
+    return PrivacyPlan.solve(**vars(asked_once(request, noise=noise, length=scheme.length)))
 
 
 def _evaluation(parts: Parts, table: PrivacyTable) -> PrivacyPlan | None:

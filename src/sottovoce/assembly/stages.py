@@ -30,6 +30,7 @@ from sottovoce.federation.round import RoundResult, Server
 from sottovoce.federation.stages.evaluation import EVALUATION, Measure
 from sottovoce.federation.stages.vote import Vote, hold_vote
 from sottovoce.federation.stages.warm_start import find_start
+from sottovoce.federation.stages.whiten import find_whitening, whiten_scheme
 from sottovoce.federation.units import unit_lr
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.schemes import Scheme, State
@@ -38,6 +39,7 @@ from sottovoce.secagg.ballots import BallotTerms
 
 VOTE: Final = "vote"
 WARM_START: Final = "warm start"
+WHITEN: Final = "whitening"
 TRAINING: Final = "training"
 MEASUREMENT: Final = "measurement"
 
@@ -52,6 +54,7 @@ def stages(protection: Protection) -> dict[str, Stage]:
     found = [
         _vote(protection),
         _warm_start(protection),
+        _whiten(protection),
         Stage(TRAINING, protection.parts.scheme, protection, range(1, rounds + 1), key_life=None, trains=True),
         _measurement(protection, rounds),
     ]
@@ -75,6 +78,19 @@ def _warm_start(protection: Protection) -> Stage | None:
         return None
     charged = replace(protection, parts=everyone(protection.parts), plan=protection.warm_plan)
     return Stage(WARM_START, protection.parts.warm, charged, _BEFORE, gives="params", ask=find_start)
+
+
+def _whiten(protection: Protection) -> Stage | None:
+    """Return the message of every client from which the whitening of features is found.
+
+    Its clients have features that are not whitened, also after the numbers are known.
+    """
+    parts, whitening = protection.parts, protection.parts.network.whitening
+    if whitening is None:
+        return None
+    parts = replace(everyone(parts), network=parts.network.with_numbers(None))
+    charged = replace(protection, parts=parts, plan=protection.whiten_plan)
+    return Stage(WHITEN, whiten_scheme(whitening), charged, _BEFORE, gives="whitening", ask=find_whitening)
 
 
 def _measurement(protection: Protection, rounds: int) -> Stage | None:
@@ -102,7 +118,9 @@ class Stage:
     protection: Protection  # its own plan, and parts with its own cohort
     rounds: range
     records: Literal["train", "held_out"] = "train"  # of a client: those that it answers with
-    gives: Literal["importance", "params"] | None = None  # of a stage before round 1: what training takes from it
+    gives: Literal["importance", "params", "whitening"] | None = (
+        None  # of a stage before round 1: what training takes from it
+    )
     ask: Ask | None = None  # the server's side of a stage before round 1
     key_life: Literal["round", "session"] | None = "round"  # of a secure sum; None: as the file says
     beside: bool = False  # beside the training, in sessions of its own; nothing of it is the server's to choose
@@ -175,13 +193,18 @@ class Stage:
     def server_side(self, evaluator: Evaluator | None = None) -> ServerSide:
         """Return the server's side; training may ask the evaluator which coordinates matter and how long messages are.
 
-        Without an evaluator nothing is computed: such coordinates are made up, and a measured clip norm is 1. No size,
+        Without an evaluator nothing is computed: such coordinates and the numbers of a whitening are made up, and a
+        measured clip norm is 1. No size,
         noise multiplier or epsilon depends on either.
 
         Coordinates that the clients vote for are not known yet: the vote spends budget, so it waits for a ledger.
         """
         if not self.trains:
             return ServerSide.of(self, self.bind(), ServerStep())
+        if evaluator is None and (whitening := self.parts.network.whitening) is not None and whitening.numbers is None:
+            network = self.parts.network.with_numbers(np.zeros(whitening.length, np.float32))
+            parts = replace(self.parts, network=network)
+            return replace(self, protection=replace(self.protection, parts=parts)).server_side()
         bound = self.bind(self._importance(evaluator))
         stage = replace(self, protection=self.protection.measured(self._clip_norm(evaluator, bound)))
         experiment = self.parts.experiment
@@ -225,6 +248,7 @@ class ServerSide:
     scheme: Scheme  # bound, as the server holds it
     enrolment: Enrolment
     server: Server
+    reference: Reference | None = None  # what a defence compares updates with
 
     @classmethod
     def of(cls, stage: Stage, bound: Scheme, step: ServerStep, reference: Reference | None = None) -> ServerSide:
@@ -250,7 +274,7 @@ class ServerSide:
         enrolment = Enrolment(
             stage.scheme, setup, coding, plan is not None, policy, ballot, measures=stage.records == "held_out"
         )
-        return cls(stage, bound, enrolment, server)
+        return cls(stage, bound, enrolment, server, reference)
 
     @property
     def protection(self) -> Protection:
@@ -280,6 +304,13 @@ class ServerSide:
     def enrol(self, engine: Engine, state: State | None = None) -> None:
         """Send the set-up to all clients; a resumed run hands them what they had kept."""
         engine.enrol(self.enrolment if state is None else replace(self.enrolment, memory=self.scheme.replica(state)))
+
+    def with_whitening(self, numbers: Vector) -> ServerSide:
+        """Return the side whose clients whiten their features by these numbers, which their set-up carries."""
+        stage, parts = self.stage, self.stage.parts
+        parts = replace(parts, network=parts.network.with_numbers(numbers))
+        stage = replace(stage, protection=replace(stage.protection, parts=parts))
+        return ServerSide.of(stage, stage.bind(), self.server.step, self.reference)
 
     def with_importance(self, importance: Vector) -> ServerSide:
         """Return the side with coordinates chosen by their importance."""

@@ -112,6 +112,36 @@ def check_evaluation(experiment: Experiment) -> None:
         )
 
 
+def check_whiten(experiment: Experiment) -> None:
+    """Raise if features cannot be whitened with the other tables."""
+    model, private, default = experiment.model, experiment.privacy, PrivacyTable.model_fields["whiten_share"].default
+    if not model.whiten:
+        if model.whiten_dims != ModelTable.model_fields["whiten_dims"].default:
+            raise ValueError("[model] whiten_dims is for whiten = true; set it, or remove whiten_dims")
+        if private is not None and private.whiten_share != default:
+            raise ValueError("[privacy] whiten_share is for [model] whiten = true; set it, or remove whiten_share")
+        return
+    scheme, clipping = experiment.make_scheme(), None if private is None else private.clipping
+    voted = private is not None and private.vote_noise_multiplier is not None
+    for key, wrong, reason in (
+        ('front = "gabor"', model.front == "gabor", "it fills layers and gives no features"),
+        ("[scheme] warm_start", experiment.scheme.warm_start is not None, "both would be round 0"),
+        ("[privacy] vote_noise_multiplier", voted, "both would be round 0"),
+        (
+            f'[scheme] name = "{scheme.name}"',
+            scheme.needs_importance and not voted,
+            "it chooses coordinates before",
+        ),
+        (f'[privacy] clipping = "{clipping}"', clipping in ("public", "private"), "it is measured before"),
+        ("[threat]", experiment.threat is not None, "it is about clients that train"),
+        ("[switches]", experiment.switches is not None, "records that come later are not in it"),
+        ("a defence", experiment.aggregation.defence != "none", "it judges updates, and this is a sum over records"),
+        ('[aggregation] key_life = "session"', experiment.protocol.key_life == "session", "keys are made for rounds"),
+    ):
+        if wrong:
+            raise ValueError(f"[model] whiten is not played with {key}: {reason}; remove one of them")
+
+
 class Experiment(Table):
     """A whole experiment: all tables of a file, checked one by one and against each other."""
 
@@ -181,6 +211,7 @@ class Experiment(Table):
         check_statistics(self)
         check_evaluation(self)
         self._check_front()
+        check_whiten(self)
         self.check_scheme(self.make_scheme())
         if self.protocol.masks and self.privacy is not None and self.privacy.mechanism == "gaussian":
             raise ValueError('[privacy] mechanism = "gaussian" is not made of integers and cannot be masked')

@@ -72,6 +72,19 @@ class ModelTable(Table):
         '(docs/fronts.md): "scattering" (images), "fourier" (tables), "hashed" (texts), "module:function" (your own); '
         '"gabor" fills the first layers of name = "cnn" instead. "none": the network reads the records.',
     )
+    whiten: bool = Field(
+        False,
+        description="Whiten the features (of the front, or the records themselves) by their mean and second moments, "
+        "which every client tells in one message before round 1 (docs/whitening.md). In a private run it is paid from "
+        "the budget ([privacy] whiten_share). It pays from about 3,000 clients or units.",
+    )
+    whiten_dims: int = Field(
+        400,
+        ge=1,
+        le=2048,
+        description="For whiten: the first features, whose second moments are told: one value for each pair. All "
+        "others are scaled by one number.",
+    )
     task: Literal["classification", "regression", "multilabel", "ordinal"] = Field(
         "classification",
         description='What is learnt (docs/tasks.md): "classification" (one class of several), "regression" (a number), '

@@ -151,6 +151,13 @@ class PrivacyTable(Table):
         description="Noise of the message before round 1 that [scheme] warm_start asks for, in units of its clip norm; "
         "the rounds get what it leaves of the budget. Needed for a warm start.",
     )
+    whiten_share: float = Field(
+        0.12,
+        gt=0,
+        lt=1,
+        description="For [model] whiten: the share of the budget that its message gets, as shares of 1 / z^2; the "
+        "rounds get the rest.",
+    )
     evaluation_noise_multiplier: float | None = Field(
         None,
         ge=0.01,
@@ -407,6 +414,7 @@ def check_ballots(experiment: Experiment, scheme: Scheme) -> None:
     for other, wrong in (
         ("[privacy] vote_noise_multiplier", table.vote_noise_multiplier is not None),
         ("[scheme] warm_start", experiment.scheme.warm_start is not None),
+        ("[model] whiten", experiment.model.whiten),
         ("[privacy] bits", table.bits is not None),
         ('[privacy] grid = "papers"', table.grid == "papers"),
         ('[privacy] mechanism = "gaussian"', table.mechanism == "gaussian"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from sottovoce.core.errors import InputError
 from sottovoce.core.vectors import Layout, Vector
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from sottovoce.models.task import LearningTask
     from sottovoce.models.torch_program import Program
     from sottovoce.models.trainer import Trainer
+    from sottovoce.models.whitening import Whitening
 
 Shape = tuple[int, ...]
 
@@ -44,6 +46,7 @@ class Exported(NamedTuple):
     network: Network | TorchNetwork
     params: Vector
     front: Front | None
+    whitening: Whitening | None = None
 
 
 class Model(Protocol):
@@ -152,6 +155,19 @@ class Model(Protocol):
         ...
 
     @property
+    def whitening(self) -> Whitening | None:
+        """Return how features are whitened; None if they are not."""
+        ...
+
+    def with_numbers(self, numbers: Vector | None) -> Model:
+        """Return the model whose whitening has these numbers, or has none yet; only where there is a whitening."""
+        ...
+
+    def refined(self, features: NDArray[Any]) -> NDArray[Any]:
+        """Return features as a set-up's numbers make them, from those made before it came; most models change none."""
+        ...
+
+    @property
     def fingerprint(self) -> bytes:
         """Return a digest of all that decides `features`; empty where they are the records themselves."""
         ...
@@ -219,6 +235,19 @@ class Whole:
     def probe_features(self, x: NDArray[Any]) -> NDArray[Any]:
         """Return stored records as they are."""
         return x
+
+    @property
+    def whitening(self) -> None:
+        """Return none."""
+        return None
+
+    def with_numbers(self, numbers: Vector | None) -> Self:
+        """Refuse: features are not whitened."""
+        raise InputError("features of this model are not whitened")
+
+    def refined(self, features: NDArray[Any]) -> NDArray[Any]:
+        """Return features as they are."""
+        return features
 
     @property
     def fingerprint(self) -> bytes:

@@ -45,7 +45,7 @@ def export(
 
     The file appears whole or not at all; `finish` may change it before it appears.
     """
-    network, params, front = model.exported(params)
+    network, params, front, whitening = model.exported(params)
     if isinstance(network, TorchNetwork) and form == "npz":
         raise InputError(
             f"{network.name} is a torch module, and an npz holds no code; use torch or onnx, or take `.model` of the "
@@ -57,6 +57,8 @@ def export(
             "npz, which holds the front's numbers too, or sottovoce predict"
         )
     whole = {**architecture(network), "inputs": dict(facts)}
+    if whitening is not None:
+        whole["whitening"] = {"width": whitening.width, "dims": whitening.dims}
     if front is not None:
         whole["front"] = {"name": front.name, "input_shape": list(front.input_shape), "input_scale": front.input_scale}
     told = json.dumps(whole)
@@ -65,6 +67,8 @@ def export(
             with draft.open("wb") as file:
                 arrays: dict[str, Any] = dict(network.layout.views(params))
                 arrays |= {f"front.{name}": array for name, array in (front.arrays() if front else {}).items()}
+                known = {} if whitening is None else whitening.arrays()
+                arrays |= {f"whitening.{name}": array for name, array in known.items()}
                 np.savez(file, allow_pickle=False, architecture=np.array(told.encode()), **arrays)
         elif form == "torch":
             _torch(network, params, draft, told, str(facts.get("input_type", "float32")))

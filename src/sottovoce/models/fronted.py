@@ -20,6 +20,7 @@ from sottovoce.models.fronts.front import mapped
 from sottovoce.models.network import Network
 from sottovoce.models.task import LearningTask
 from sottovoce.models.trainer import Shard, Trainer
+from sottovoce.models.whitening import Whitening
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,6 +34,7 @@ class Fronted:
 
     front: Front
     model: Model
+    whitening: Whitening | None = None  # of the front's features; None: they are read as they are
 
     @property
     def name(self) -> str:
@@ -96,7 +98,20 @@ class Fronted:
 
     def features(self, x: NDArray[Any]) -> NDArray[Any]:
         """Return what the trained part reads, for stored records."""
-        return self.model.features(self.front.features(x))
+        return self.model.features(self._whitened(self.front.features(x)))
+
+    def refined(self, features: NDArray[Any]) -> NDArray[Any]:
+        """Return features as they are with the whitening's numbers, from those made before these were known."""
+        return features if self.whitening is None else self.whitening.refined(features)
+
+    def _whitened(self, features: NDArray[Any]) -> NDArray[Any]:
+        return features if self.whitening is None else self.whitening.refined(self.whitening.prepared(features))
+
+    def with_numbers(self, numbers: Vector | None) -> Fronted:
+        """Return the model whose whitening has these numbers, or has none yet."""
+        if self.whitening is None:
+            raise InputError(f"{self.name} behind front {self.front.name!r} is not whitened")
+        return replace(self, whitening=self.whitening.known(numbers))
 
     def map_features(self, x: NDArray[Any], threads: int) -> NDArray[Any]:
         """Return `features` of many records, some at a time."""
@@ -105,7 +120,7 @@ class Fronted:
 
     def probe_features(self, x: NDArray[Any]) -> NDArray[Any]:
         """Return something of the shape of `features` also while the numbers of the front are not known yet."""
-        return self.model.probe_features(self.front.probe_features(x))
+        return self.model.probe_features(self._whitened(self.front.probe_features(x)))
 
     @property
     def fingerprint(self) -> bytes:
@@ -113,7 +128,7 @@ class Fronted:
         front: Any = self.front
         settings = [getattr(front, part.name) for part in fields(front) if part.name != "projection"]
         digest = hashlib.blake2b(f"{front.name} {settings}".encode())
-        digest.update(front.payload())
+        digest.update(self._public_payload())
         return digest.digest() + self.model.fingerprint
 
     def flops(self) -> Flops:
@@ -135,7 +150,7 @@ class Fronted:
 
     def exported(self, params: Vector) -> Exported:
         """Return the front and the network behind it."""
-        return self.model.exported(params)._replace(front=self.front)
+        return self.model.exported(params)._replace(front=self.front, whitening=self.whitening)
 
     def tensors(self, params: Vector) -> dict[str, Vector]:
         """Return the tensors of the model that a file holds."""
@@ -147,11 +162,14 @@ class Fronted:
 
     def start_payload(self) -> bytes:
         """Return the front's numbers, and what the model itself must carry."""
-        return self.front.payload() + self.model.start_payload()
+        return self._public_payload() + self.model.start_payload()
+
+    def _public_payload(self) -> bytes:
+        return self.front.payload() + (b"" if self.whitening is None else self.whitening.payload())
 
     def read_start(self, payload: bytes, rng: Generator) -> tuple[Vector, bytes]:
         """Return w_0 and the rest of a set-up, or refuse one with other numbers than this model's features have."""
-        mine = self.front.payload()
+        mine = self._public_payload()
         if payload[: len(mine)] != mine:
             raise WireError("set-up carries another front than the one that these records' features were made with")
         return self.model.read_start(payload[len(mine) :], rng)
@@ -159,7 +177,10 @@ class Fronted:
     def told(self, payload: bytes, rng: Generator) -> Fronted:
         """Return a client's copy, with the front's numbers from the set-up."""
         front, rest = self.front.told(payload)
-        return replace(self, front=front, model=self.model.told(rest, rng))
+        whitening = self.whitening
+        if whitening is not None:
+            whitening, rest = whitening.told(rest)
+        return replace(self, front=front, model=self.model.told(rest, rng), whitening=whitening)
 
 
 @dataclass(frozen=True)

@@ -244,6 +244,19 @@ class Partial:
         return self.features(x)
 
     @property
+    def whitening(self) -> None:
+        """Return none: the layers below read records as they are."""
+        return None
+
+    def with_numbers(self, numbers: Vector | None) -> Partial:
+        """Refuse: features are not whitened."""
+        raise InputError("features of this model are not whitened")
+
+    def refined(self, features: NDArray[Any]) -> NDArray[Any]:
+        """Return features as they are: all numbers are in w_0."""
+        return features
+
+    @property
     def fingerprint(self) -> bytes:
         """Return a digest of the layers below the cut."""
         if not self.cut:

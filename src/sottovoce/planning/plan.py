@@ -45,12 +45,12 @@ from sottovoce.runs.population import check_budget
 from sottovoce.runs.summary import (
     describe_measurements,
     enrolment_cost,
+    opening_costs,
     paper_cost,
     privacy_cost,
     secure_cost,
     vote_cost,
     vote_costs,
-    warm_cost,
 )
 from sottovoce.schemes import State
 
@@ -184,8 +184,8 @@ def _told(experiment: Experiment, known: _Known) -> dict[str, Any]:
     costs = costs_of(ready.server, ready.server.init(parts.start))
     bound, privacy = ready.scheme, ready.plan
     paper_up, paper_down = paper_cost(bound, parts.cohort, privacy, rounds)
-    warm = warm_cost(ready)
-    load = load_of(ready, costs, [vote, warm["warm_start"]])
+    opening = opening_costs(ready)
+    load = load_of(ready, costs, [vote, *opening.values()])
     devices = device_costs(experiment, load)
     judged = judged_costs(parts, costs, load)
     return {
@@ -211,7 +211,7 @@ def _told(experiment: Experiment, known: _Known) -> dict[str, Any]:
         "bytes_per_client_phase": {phase: sizes._asdict() for phase, sizes in costs.phases.items()},
         "bytes_enrolment_per_client": enrolment_cost(costs),
         **vote_cost(vote),
-        **warm,
+        **opening,
         "secure_overhead_up_bytes_per_client_round": None,
         "secure_expansion": None,
         **(secure_cost(ready, costs.client.up, 1) if experiment.protocol.is_real() else {}),

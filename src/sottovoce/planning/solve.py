@@ -179,12 +179,12 @@ def _offers(parts: Parts, constraints: tuple[Constraint, ...]) -> tuple[list[Off
 
 
 def _spent(parts: Parts) -> tuple[Event, ...]:
-    """Return what a vote and a warm start release before round 1."""
-    table = parts.experiment.privacy
-    if table is None or (table.vote_noise_multiplier is None and table.warm_noise_multiplier is None):
+    """Return what a vote, a warm start and a whitening release before round 1."""
+    table, whitened = parts.experiment.privacy, parts.network.whitening is not None
+    if table is None or not (whitened or table.vote_noise_multiplier or table.warm_noise_multiplier):
         return ()
     known = protect(parts)
-    plans = (known.vote_plan, known.warm_plan)
+    plans = (known.vote_plan, known.warm_plan, known.whiten_plan)
     return tuple(event for plan in plans if plan is not None for event in plan.events())
 
 

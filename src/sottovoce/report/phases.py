@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _ROUNDS: Final = "rounds"  # whose rounds have one phase, or do not tell their phases
 _WAYS: Final = ("up", "down")
-_ORDER: Final = ("set-up", "vote", "warm start", "enrol", _ROUNDS, "advertise", "share", "mask", "unmask")
+_ORDER: Final = ("set-up", "vote", "warm start", "whitening", "enrol", _ROUNDS, "advertise", "share", "mask", "unmask")
 
 
 class PhaseBytes(NamedTuple):
@@ -38,11 +38,10 @@ def client_bytes(run: Run, record: Facts) -> list[PhaseBytes]:
         PhaseBytes("set-up", "down", finite(record.get("bytes_setup_per_client")) or 0.0),
         *(PhaseBytes("vote", way, (finite(record.get(f"bytes_vote_{way}_total")) or 0.0) / clients) for way in _WAYS),
     ]
-    warm = record.get("warm_start")
-    if isinstance(warm, Mapping):
-        parts += [
-            PhaseBytes("warm start", way, (finite(warm.get(f"bytes_{way}_total")) or 0.0) / clients) for way in _WAYS
-        ]
+    for name in ("warm start", "whitening"):
+        cost = record.get(name.replace(" ", "_"))
+        if isinstance(cost, Mapping):
+            parts += [PhaseBytes(name, way, (finite(cost.get(f"bytes_{way}_total")) or 0.0) / clients) for way in _WAYS]
     rounds = list(_measured(run, clients) if run.tells_cohorts else _expected(record, clients))
     totals = {way: (finite(record.get(f"bytes_{way}_total")) or 0.0) / clients for way in _WAYS}
     told = {way: sum(part.size for part in rounds if part.direction == way) for way in _WAYS}

@@ -18,7 +18,7 @@ from sottovoce.privacy.ledger import hash_of
 DIGESTS: Final = "digests.json"
 SUMMARY: Final = "summary.json"
 FILES: Final = (
-    *("config.toml", "environment.json", "preprocessing.json", "front.bin"),
+    *("config.toml", "environment.json", "preprocessing.json", "front.bin", "whitening.bin"),
     *("rounds.jsonl", "ledger.jsonl", "model-best.npz", "model.npz"),
 )
 

@@ -4,6 +4,7 @@ config.toml         the resolved experiment, complete
 environment.json    what it ran on
 preprocessing.json  what the model reads, and how a table became features
 front.bin           the numbers of a public front, as every client is sent them; absent if there are none
+whitening.bin       the numbers by which features are whitened, as every client is sent them; absent if they are not
 rounds.jsonl        one object a round
 operator.jsonl      private runs: what must not be published of each round, in step with rounds.jsonl, and of the end
 checkpoint/         the newest state and the one before it, each replaced in one step; not to be published either, they
@@ -35,6 +36,7 @@ from numpy.typing import NDArray
 
 from sottovoce.assembly.overrides import NOTHING, Given
 from sottovoce.assembly.parts import Parts
+from sottovoce.core import wire
 from sottovoce.core.errors import InputError, PrivacyError, RunError
 from sottovoce.core.files import new_folder, replace_file, replacing
 from sottovoce.core.lock import hold
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from sottovoce.config.experiment import Experiment
 
 FRONT = "front.bin"
+WHITENING = "whitening.bin"
 STATES = ("state.npz", "previous.npz")  # the newest first
 
 log = logging.getLogger(__name__)
@@ -143,6 +146,13 @@ class RunFolder:
     def front(self) -> bytes:
         """Return the numbers of the public front; empty if it has none."""
         return read_front(self.path)
+
+    def keep_whitening(self, numbers: NDArray[np.float32]) -> None:
+        """Keep the numbers by which features are whitened; whoever uses the model needs them."""
+        try:
+            replace_file(self.path / WHITENING, wire.pack(numbers))
+        except OSError as error:
+            raise RunError(f"{self.path / WHITENING} cannot be written: {error.strerror}") from None
 
     @property
     def finished(self) -> Record | None:
@@ -352,6 +362,15 @@ def read_front(path: Path) -> bytes:
         return b""
     except OSError as error:
         raise RunError(f"{path / FRONT} cannot be read: {error}") from None
+
+
+def read_whitening(path: Path) -> NDArray[np.float32]:
+    """Return the numbers by which the features of a run are whitened."""
+    try:
+        frame = (path / WHITENING).read_bytes()
+    except OSError as error:
+        raise RunError(f"{path / WHITENING} cannot be read: {error.strerror}") from None
+    return wire.unpack_floats(frame, length=max(0, len(frame) - wire.HEADER) // 4)
 
 
 def read_environment(path: Path) -> Record:

@@ -288,6 +288,10 @@ class CostRecord(TypedDict, total=False):
         dict[str, Any] | None,
         Key("with `[scheme] warm_start`: what the start before round 1 comes to; null if there is none"),
     ]
+    whitening: Annotated[
+        dict[str, Any] | None,
+        Key("with `[model] whiten`: what the message before round 1 comes to; null if there is none"),
+    ]
     joules_per_client: Annotated[
         Joules | None,
         Key(

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from sottovoce.assembly.elsewhere import gather_for_server
-from sottovoce.assembly.engines import start
+from sottovoce.assembly.engines import own_records, start
 from sottovoce.assembly.model import front_numbers
 from sottovoce.assembly.overrides import NOTHING, Callbacks, Given
 from sottovoce.assembly.parties import Parties
@@ -183,6 +183,12 @@ def play(
         found = _before(ready, engine, journal, ledger)
         if "importance" in found:
             ready = ready.with_importance(found["importance"])
+        if "whitening" in found:
+            ready = ready.with_whitening(found["whitening"])
+            parts = ready.protection.parts
+            folder.keep_whitening(found["whitening"])
+            if parts.parties.machines:  # the server's own records are whitened as the nodes' are
+                evaluator = own_records(parts)
         state = journal.state or ready.server.init(found.get("params", parts.start))
         ready.enrol(engine, state if journal.done else None)
         measurement = Measurement.enrolled(ready, engine, ledger)

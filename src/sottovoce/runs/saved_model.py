@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.assembly.model import behind, named_network, plain_front
+from sottovoce.assembly.model import behind, named_network, plain_front, whitening_of
 from sottovoce.config.experiment import Experiment, parse
 from sottovoce.config.model import ModelTable
 from sottovoce.core.errors import DataError, InputError, RunError, WireError
@@ -26,7 +26,7 @@ from sottovoce.models import LearningTask, LocalTraining, Model, evaluate, make_
 from sottovoce.models.export import FORMS, export
 from sottovoce.models.judgement import judged
 from sottovoce.models.quality import verdict_at_threshold
-from sottovoce.runs.folder import FRONT, read_front
+from sottovoce.runs.folder import FRONT, WHITENING, read_front, read_whitening
 from sottovoce.runs.onnx_table import add_columns, check_columns_fit
 
 
@@ -241,7 +241,7 @@ def rebuilt(run: Path, table: ModelTable, inputs: dict[str, Any]) -> Model:
         scale, target = float(inputs["input_scale"]), Target.of(inputs.get("target"))
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{run / 'preprocessing.json'} is damaged: {type(error).__name__}: {error}") from None
-    if table.front in ("none", "gabor"):  # what gabor filled is in the model's file
+    if table.front in ("none", "gabor") and not table.whiten:  # what gabor filled is in the model's file
         return named_network(table, shape, classes, scale, target)
     from sottovoce.models.fronted import Fronted
 
@@ -250,4 +250,10 @@ def rebuilt(run: Path, table: ModelTable, inputs: dict[str, Any]) -> Model:
         front, _ = front.told(read_front(run))
     except WireError as error:
         raise RunError(f"{run / FRONT}, the numbers of front {table.front!r}, is missing or damaged: {error}") from None
-    return Fronted(front, behind(front, table, classes, target))
+    whitening = whitening_of(table, front)
+    if whitening is not None:
+        try:
+            whitening = whitening.known(read_whitening(run))
+        except WireError as error:
+            raise RunError(f"{run / WHITENING}, by which features are whitened, is damaged: {error}") from None
+    return Fronted(front, behind(front, table, classes, target), whitening)

@@ -9,7 +9,7 @@ from sottovoce.assembly.measure import public_records
 from sottovoce.assembly.model import describe_front
 from sottovoce.assembly.parts import Parts
 from sottovoce.assembly.public import is_clients
-from sottovoce.assembly.stages import VOTE, WARM_START, ServerSide, stages
+from sottovoce.assembly.stages import VOTE, WARM_START, WHITEN, ServerSide, Stage, stages
 from sottovoce.core.errors import InputError
 from sottovoce.core.provenance import Owned, Public
 from sottovoce.data import LEAVES, describe_leaves
@@ -116,27 +116,32 @@ def vote_cost(vote: Costs | None) -> Record:
     }
 
 
-def warm_cost(ready: ServerSide) -> Record:
-    """Return what a warm start costs: bytes of each client and of all, and what it takes from the budget."""
-    stage = stages(ready.protection).get(WARM_START)
+def opening_costs(ready: ServerSide) -> Record:
+    """Return what a warm start and the whitening cost: bytes of each client and of all, and of the budget."""
+    found = stages(ready.protection)
+    return {
+        "warm_start": _opening_cost(found.get(WARM_START)),
+        "whitening": _opening_cost(found.get(WHITEN)),
+    }
+
+
+def _opening_cost(stage: Stage | None) -> Record | None:
     if stage is None:
-        return {"warm_start": None}
-    warm, plan = stage.server_side(), stage.plan
-    costs = costs_of(warm.server, warm.server.init(stage.parts.start))
+        return None
+    side, plan = stage.server_side(), stage.plan
+    costs = costs_of(side.server, side.server.init(stage.parts.start))
     told = None if plan is None else plan.describe()
     return {
-        "warm_start": {
-            "scheme": warm.scheme.name,
-            "message_length": warm.scheme.length,
-            "bytes_up_per_client": costs.client.up,
-            "bytes_down_per_client": costs.client.down,
-            "bytes_up_total": costs.round.up,
-            "bytes_down_total": costs.round.down,
-            "noise_multiplier": told and told["noise_multiplier"],
-            "epsilon": told and told["epsilon"],
-            "epsilon_server": told and told["epsilon_server"],
-            "bits_per_coordinate": told and told["bits_per_coordinate"],
-        }
+        "scheme": side.scheme.name,
+        "message_length": side.scheme.length,
+        "bytes_up_per_client": costs.client.up,
+        "bytes_down_per_client": costs.client.down,
+        "bytes_up_total": costs.round.up,
+        "bytes_down_total": costs.round.down,
+        "noise_multiplier": told and told["noise_multiplier"],
+        "epsilon": told and told["epsilon"],
+        "epsilon_server": told and told["epsilon_server"],
+        "bits_per_coordinate": told and told["bits_per_coordinate"],
     }
 
 
@@ -420,7 +425,7 @@ def _bytes(ready: ServerSide, records: list[Record], costs: Costs) -> Record:
         "bytes_per_client_phase": {phase: sizes._asdict() for phase, sizes in costs.phases.items()},
         "bytes_enrolment_per_client": enrolment_cost(costs),
         **vote_cost(vote_costs(ready)),
-        **warm_cost(ready),
+        **opening_costs(ready),
     }
 
 

@@ -158,6 +158,9 @@ def _left(summary: dict[str, Any]) -> dict[str, Any]:
         kinds.append("one vote for coordinates before round 1, with noise")
     if summary.get("warm_start"):
         kinds.append("one message before round 1 that finds where to begin")
+    if summary.get("whitening"):
+        noise = ", with noise" if private else ""
+        kinds.append(f"one message before round 1 with the mean and second moments of the site's features{noise}")
     if summary.get("measurements"):
         kinds.append(
             "how often the model is right on a part of the site's records" + (", with noise" if private else "")

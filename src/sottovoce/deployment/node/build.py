@@ -95,8 +95,9 @@ def _columns(parts: Parts) -> tuple[tuple[str, str], ...]:
 
 def largest_message(parts: Parts) -> int:
     """Return the bytes of the largest message that this run can need, with room for lists of keys and shares."""
-    front = parts.network.front
-    return (1 << 20) + 16 * parts.network.dim + 4096 * parts.cohort.clients + (front.most_bytes if front else 0)
+    front, whitening = parts.network.front, parts.network.whitening
+    numbers = (front.most_bytes if front else 0) + (whitening.most_bytes if whitening else 0)
+    return (1 << 20) + 16 * parts.network.dim + 4096 * parts.cohort.clients + numbers
 
 
 def make_member(

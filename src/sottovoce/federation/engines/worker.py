@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import RunError, SottovoceError
-from sottovoce.core.streams import Purpose, Seeds
+from sottovoce.core.streams import Purpose, Seeds, Streams
 from sottovoce.core.vectors import Vector
 from sottovoce.data import Partition, balance
 from sottovoce.data.machine_parts import Held
 from sottovoce.federation.aggregation.secure import SimulatedKeys
-from sottovoce.federation.client import Knowledge, read_setup, tell_divergence
+from sottovoce.federation.client import Knowledge, read_setup, split_setup, tell_divergence
 from sottovoce.federation.engine import Enrolment
 from sottovoce.federation.engines.shared_memory import Arrays
 from sottovoce.federation.growth import Growth
@@ -58,6 +58,23 @@ class Blueprint:
     leave_within: float = 0.0  # clients leave for good when no weight moves by this much; 0: never
 
 
+class _Refined:
+    """Features of records as a set-up refines them: each is computed when it is needed first."""
+
+    def __init__(self, x: NDArray[Any], network: Model) -> None:
+        self._x, self._network = x, network
+        self._made = np.empty(x.shape, np.float32)
+        self._done = np.zeros(len(x), np.bool_)
+
+    def rows(self, records: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return some of them."""
+        missing = np.unique(records[~self._done[records]])
+        if len(missing):
+            self._made[missing] = self._network.refined(self._x[missing])
+            self._done[missing] = True
+        return self._made[records]
+
+
 class Worker:
     """The end of an engine that holds clients and data; every public method is a call of the engine."""
 
@@ -67,6 +84,9 @@ class Worker:
         self._held = held  # the parts of the train records that are on this machine; None: the arrays have all
         self._seeds = Seeds(blueprint.seed)
         self._trainer = self._trainer_for(blueprint.training)
+        self._network = blueprint.network  # with the numbers of the last set-up
+        self._refines = False  # features were made before its numbers were known
+        self._refined: dict[int, _Refined] = {}  # by the array of features that they are made of
         self._host: Host | None = None
         self._measuring: Host | None = None  # the same clients when they measure, with sessions of their own
         self._sums: dict[int, Any] = {}
@@ -75,8 +95,9 @@ class Worker:
 
     def enrol(self, told: Enrolment) -> None:
         """Take in the set-up message."""
+        self._learn(told.setup)
         knowledge = Knowledge(
-            scheme=read_setup(told.scheme, self._plan.network, told.setup),
+            scheme=read_setup(told.scheme, self._network, told.setup),
             coding=told.coding,
             keys=SimulatedKeys(self._seeds, self._plan.partition.clients),
             private=told.private,
@@ -128,12 +149,14 @@ class Worker:
 
     def scores(self, params: Vector, split: str, start: int, stop: int) -> NDArray[np.float32]:
         """Return the network's scores of some records."""
-        return self._trainer.scores(params, self._arrays[f"x_{split}"][start:stop])
+        x = self._arrays[f"x_{split}"]
+        return self._trainer.scores(params, self._features(x, np.arange(start, min(stop, len(x)))))
 
     def gradient(self, params: Vector, split: str, records: NDArray[np.int64]) -> Vector:
         """Return the gradient on some records."""
         return self._trainer.gradient(
-            params, Shard(self._arrays[f"x_{split}"][records], self._arrays[f"y_{split}"][records])
+            params,
+            Shard(self._features(self._arrays[f"x_{split}"], records), self._arrays[f"y_{split}"][records]),
         )
 
     def public_norms(
@@ -194,6 +217,24 @@ class Worker:
         """Return what a client trains with."""
         return self._records(client)
 
+    def _learn(self, setup: bytes) -> None:
+        """Take in the numbers by which a set-up refines features that were made before it."""
+        if (before := self._plan.network.whitening) is None:
+            return
+        seed, payload = split_setup(setup)
+        self._network = self._plan.network.told(payload, Streams(seed).get(Purpose.INIT))
+        whitening = self._network.whitening
+        self._refines = whitening is not None and whitening.numbers is not None and before.numbers is None
+        self._refined.clear()
+
+    def _features(self, x: NDArray[Any], records: NDArray[np.int64]) -> NDArray[Any]:
+        """Return what trains reads of some records whose features were made before the set-up."""
+        if not self._refines:
+            return x[records]
+        if id(x) not in self._refined:
+            self._refined[id(x)] = _Refined(x, self._network)
+        return self._refined[id(x)].rows(records)
+
     def _malice(self) -> Malice | None:
         """Return how malicious clients act, if there are any."""
         plan = self._plan
@@ -233,7 +274,7 @@ class Worker:
             records = records[aside if held_out else train]
         if self._plan.growth is not None and not held_out:
             records = self._plan.growth.of(records, self._round)
-        return Shard(x[records], y[records], persons=None if persons is None else persons[records])
+        return Shard(self._features(x, records), y[records], persons=None if persons is None else persons[records])
 
     def _own(self, client: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int64]]:
         """Return the train records that are here, their labels, and which of them are a client's."""

@@ -87,7 +87,7 @@ class Projection:
     def raw(self, coefficients: Floats) -> Floats:
         """Return f of every record, (records, features)."""
         chosen = np.empty((len(coefficients), self.dims), np.float32)
-        _project(coefficients, self.channels, np.ascontiguousarray(self.places.T), self.pairs, chosen)
+        project(coefficients, self.channels, np.ascontiguousarray(self.places.T), self.pairs, chosen)
         return np.asarray((chosen - self.centre) * self.factor)
 
     def features(self, coefficients: Floats) -> Floats:
@@ -200,7 +200,7 @@ def _half(axes: NDArray[np.float64]) -> tuple[Floats, NDArray[np.float64]]:
     return (axes / largest[:, None]).astype(np.float16).astype(np.float32), largest
 
 
-def _project(coefficients: Floats, channels: Floats, places: Floats, pairs: NDArray[np.int64], out: Floats) -> None:
+def project(coefficients: Floats, channels: Floats, places: Floats, pairs: NDArray[np.int64], out: Floats) -> None:
     """Fill `out` with the products of each record; not by BLAS, whose rounding depends on the number of records."""
     records, depth, size = coefficients.shape
     if (library := native.library()) is not None:

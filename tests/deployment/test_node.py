@@ -364,13 +364,16 @@ def test_a_welcome_to_another_life_is_old() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"stage": "fl-top"}, "the server plays fl-top, and this node fl-std"), ({"facts": "other"}, "another version")],
+    [
+        ({"stage": "fl-top"}, "the server plays fl-top, and this node fl-std"),
+        ({"facts": "other"}, "another experiment"),
+    ],
 )
 def test_a_welcome_to_another_run_ends_the_node(changes: dict[str, Any], words: str) -> None:
     held = table(SECURE)
     node = Node(held.nodes[1].member, Book(None, None))
     if "facts" in changes:
-        changes = {"facts": replace(node.member.facts, version="9")}
+        changes = {"facts": replace(node.member.facts, config="9")}
 
     node.receive(welcome_to(node, held.ready, **changes))
 

@@ -362,8 +362,7 @@ def test_a_node_of_another_experiment_is_refused_and_both_say_what_differs() -> 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"version": "0.0.9"}, "another version of sottovoce"),
-        ({"protocol": 2}, "another version of the protocol"),
+        ({"protocol": 1}, "another version of the protocol"),
         ({"roster": "00"}, "another roster"),
         ({"start": "00"}, "another model to begin at"),
         ({"probe": (1.0,)}, "other scores"),

@@ -18,19 +18,19 @@ MUTANTS = (
             "!= node.answered:\n            return True",
             "!= ():\n            return True",
         ),
-        ("federation/engines/mqtt/engine.py", "self.left -= 1.0", "self.left -= 0.0"),
+        ("federation/engines/mqtt/engine.py", "self.left -= cost", "self.left -= 0.0"),
         tests=MEMORY,
     ),
     of(
         "made-up-lives-are-welcomed",
         "a node that makes up a new life in each greeting is sent the set-up as often as it likes",
-        ("federation/engines/mqtt/engine.py", "self.left -= 1.0", "self.left -= 0.0"),
+        ("federation/engines/mqtt/engine.py", "self.left -= cost", "self.left -= 0.0"),
         tests=MEMORY,
     ),
     of(
         "a-line-for-every-greeting",
         "a node that comes and goes without end fills the disk of the server's log",
-        ("federation/engines/mqtt/engine.py", "if not self._over and node.lines.take():", "if not self._over:"),
+        ("federation/engines/mqtt/engine.py", "if not self._over and node.lines.take(2.0):", "if not self._over:"),
         tests="tests/attacks/test_b3_log.py",
     ),
     of(

@@ -7,6 +7,7 @@ from tests.mutants.mutant import of
 __all__ = ["MUTANTS"]
 
 WATCH = "tests/report/test_watch.py"
+STATUS = "tests/deployment/test_status.py"
 TRADE = "tests/report/test_trade.py"
 ROUNDS = "tests/report/test_rounds.py"
 NEWER = "tests/report/test_newer.py"
@@ -22,14 +23,44 @@ MUTANTS = (
     of(
         "watch-answers-any-name",
         "a foreign page points its name at this machine and reads the report",
-        ("report/watch.py", 'if self.headers.get("Host") not in self.server.hosts:', "if False:"),
+        ("core/pages.py", 'if not self.server.knows(self.headers.get("Host")):', "if False:"),
         tests=WATCH + "::test_a_foreign_name_and_other_methods_are_refused",
     ),
     of(
         "watch-on-another-address",
         "the report of a private run is open to more than this machine's own user",
-        ("report/watch.py", 'super().__init__(("127.0.0.1", 0)', 'super().__init__(("127.0.0.2", 0)'),
+        ("report/watch.py", 'PagePlace("127.0.0.1", 0)', 'PagePlace("127.0.0.2", 0)'),
         tests=WATCH + "::test_a_foreign_name_and_other_methods_are_refused",
+    ),
+    of(
+        "status-file-for-everybody",
+        "who took part in which round is readable by every user of the server",
+        ("deployment/status.py", "os.O_TRUNC, PRIVATE)", "os.O_TRUNC, 0o644)"),
+        tests=STATUS + "::test_the_file_is_its_owners_alone_and_holds_the_last_word",
+    ),
+    of(
+        "status-page-may-send",
+        "the page with the cohort may ask and tell other machines",
+        ("deployment/status.py", "f\"default-src 'none'; ", 'f"default-src *; '),
+        tests=STATUS + "::test_addresses_are_few_read_only_and_for_this_machine",
+    ),
+    of(
+        "covered-rounds-have-a-quorum",
+        "the operator sees no difference between a round of noise alone and one that taught something",
+        ("deployment/status.py", 'not record.get("reason") and not record.get("aborted")', 'not record.get("aborted")'),
+        tests=STATUS + "::test_a_round_with_a_reason_had_no_quorum_though_its_sum_was_covered_by_noise",
+    ),
+    of(
+        "last-word-gone",
+        "the log says of a node that is back that it is gone",
+        ("federation/engines/mqtt/engine.py", "(node.said_gone or node.lines.take())", "node.lines.take()"),
+        tests="tests/attacks/test_b3_log.py",
+    ),
+    of(
+        "clones-are-welcome",
+        "a stolen key takes part beside its owner, and nobody hears of it",
+        ("federation/engines/mqtt/engine.py", "node.cloned or back", "node.cloned"),
+        tests="tests/attacks/test_b3_log.py",
     ),
     of(
         "page-may-send",

@@ -29,6 +29,24 @@ Out = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Where to write; else runs/<name>.", show_default=False)
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Log = Annotated[
+    str | None,
+    typer.Option(
+        "--log",
+        metavar="text|json",
+        help="Write every event as one line with time and level, and no progress.",
+        show_default=False,
+    ),
+]
+StatusAt = Annotated[
+    str | None,
+    typer.Option(
+        "--status",
+        metavar="HOST:PORT",
+        help="Serve /healthz and /metrics there, and the server its status page; for the operator alone.",
+        show_default=False,
+    ),
+]
 RunFolderPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)]
 Best = Annotated[bool, typer.Option("--best", help="Take the model of the best round, not the last.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout.")]

@@ -11,9 +11,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sottovoce.core.errors import RunError
+from sottovoce.core.errors import InputError, RunError
 from sottovoce.core.remote import printable
 
 if TYPE_CHECKING:
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
     from rich.segment import Segment
 
 _REMEMBERED = 10_000  # sentences that are not said again
+FORMS = ("text", "json")  # of a log
+_EVENTS = (
+    "sottovoce.deployment.",
+    "sottovoce.federation.engines.mqtt.",
+)  # told each time
 _PIPE_WIDTH = 240  # a file or a pipe has no edge at which lines must be folded
 _wide = False
 written = 0  # characters that were written to stdout
@@ -108,12 +114,19 @@ def note(text: str) -> None:
 
 
 @contextmanager
-def messages(say: Callable[[str], None] = note, *, quiet: bool = False, private: bool = False) -> Iterator[None]:
-    """Print what the library logs, each sentence once; if quiet, warnings only.
+def messages(
+    say: Callable[[str], None] = note, *, quiet: bool = False, private: bool = False, form: str | None = None
+) -> Iterator[None]:
+    """Print what the library logs; if quiet, warnings only.
+
+    Events of a federation are told each time, and every other sentence once. With a `form`, `text` or `json`, all of
+    it is told each time, one line an event, with time, level and where it comes from.
 
     Of a private run, what follows from the clients' records is for an operator at a terminal, and never for a log.
     """
-    handler, logger = _Sayer(say, private=private), logging.getLogger("sottovoce")
+    if form is not None and form not in FORMS:
+        raise InputError(f"--log must be {' or '.join(FORMS)}, got {form!r}")
+    handler, logger = _Sayer(say, private=private, form=form), logging.getLogger("sottovoce")
     before = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.WARNING if quiet else logging.INFO)
@@ -124,23 +137,52 @@ def messages(say: Callable[[str], None] = note, *, quiet: bool = False, private:
         logger.removeHandler(handler)
 
 
-class _Sayer(logging.Handler):
-    """Logging handler that hands every new sentence to a function."""
+def log_line(record: logging.LogRecord, form: str) -> str:
+    """Return one line for an event: time in UTC, level, where it comes from and what it says."""
+    when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    level, source = record.levelname.lower(), record.name.removeprefix("sottovoce.")
+    words = printable(record.getMessage())
+    if form == "text":
+        return f"{when} {level} {source}: {words}"
+    return json.dumps({"time": when, "level": level, "source": source, "message": words}, ensure_ascii=False)
 
-    def __init__(self, say: Callable[[str], None], *, private: bool = False) -> None:
+
+def saying(form: str | None, plain: Callable[[str], None] = note) -> Callable[[str], None]:
+    """Return what writes a command's own sentences: plainly, or as lines of the log where it has a form."""
+    if form is None:
+        return plain
+
+    def say(text: str) -> None:
+        level = logging.WARNING if text.startswith("warning: ") else logging.INFO
+        words = text.removeprefix("warning: ")
+        note(log_line(logging.LogRecord("sottovoce.cli", level, "", 0, words, None, None), form))
+
+    return say
+
+
+class _Sayer(logging.Handler):
+    """Logging handler that hands every event, and every other sentence that is new, to a function."""
+
+    def __init__(self, say: Callable[[str], None], *, private: bool = False, form: str | None = None) -> None:
         super().__init__()
         self._private = private
+        self._form = form
         self._say = say
         self._said: dict[str, None] = {}  # the newest of them: others may make up sentences without end
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say the record, if it was not said before."""
+        """Say the record, if it is an event or was not said before."""
         secret = self._private and getattr(record, "of_clients", False)
         if secret and not _at_terminal():
             return
+        if self._form is not None:
+            self._say(log_line(record, self._form))
+            return
         begin = "operator only: " * secret + "warning: " * (record.levelno >= logging.WARNING)
         text = printable(f"{begin}{record.getMessage()}")
-        if text not in self._said:
+        if record.name.startswith(_EVENTS):
+            self._say(text)
+        elif text not in self._said:
             self._said[text] = None
             if len(self._said) > _REMEMBERED:
                 del self._said[next(iter(self._said))]

@@ -20,6 +20,7 @@ OPTIONAL: Final = {
     "pandas": ("pandas", "pandas"),
     "plotly": ("plotly", "report"),
     "pooch": ("pooch", "data"),
+    "prometheus_client": ("prometheus-client", "metrics"),
     "pyarrow": ("pyarrow", "parquet"),
     "ray": ("ray", "ray"),
     "sklearn": ("scikit-learn", "studies"),

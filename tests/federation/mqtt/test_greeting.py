@@ -35,7 +35,7 @@ def test_scores_that_are_no_numbers_differ(score: float) -> None:
 
 def test_half_a_letter_is_shown_and_breaks_nothing() -> None:
     """JSON can hold a lone surrogate, which no text file and no terminal takes."""
-    difference = FACTS.difference(Hello.unpack(hello(version="\ud800")).facts)
+    difference = FACTS.difference(Hello.unpack(hello(config="\ud800")).facts)
 
     assert difference is not None and difference.encode()
     assert Refusal.unpack(json.dumps({"life": "00", "reason": "no \udfff"}).encode()).reason.encode()

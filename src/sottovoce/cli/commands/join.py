@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from sottovoce.cli.options import AsJson, Changes, Quiet
-from sottovoce.cli.output import messages, note, put_json, waiting
+from sottovoce.cli.options import AsJson, Changes, Log, Quiet
+from sottovoce.cli.output import messages, note, put_json, saying, waiting
 from sottovoce.core.errors import InputError, RunError
 
 DOOR = "deploy"
@@ -58,6 +58,7 @@ def join(
         bool, typer.Option("--simulate-randomness", help="Take all secrets from the seed: for tests on one machine.")
     ] = False,
     as_json: AsJson = False,
+    log: Log = None,
 ) -> None:
     """Take part in a federation with records that never leave this machine."""
     from sottovoce.config.experiment import load
@@ -67,7 +68,7 @@ def join(
     from sottovoce.privacy.plan.process import solving_apart
     from sottovoce.report.units import human_bytes
 
-    with messages(note, quiet=quiet):
+    with messages(note, quiet=quiet, form=log):
         allowed = None if policy is None else SitePolicy.read(policy)
         experiment = load(file, [*(changes or ()), "engine.name=mqtt"])
         give_back_large_pieces()
@@ -93,4 +94,4 @@ def join(
         put_json({"node": ended.node, **numbers, **asdict(counts)})
     elif not quiet:
         sent = f"{human_bytes(counts.payload_up)} up, {human_bytes(counts.payload_down)} down"
-        note(f"{over.words}: node {ended.node} gave {ended.answers} answers, {sent}")
+        saying(log)(f"{over.words}: node {ended.node} gave {ended.answers} answers, {sent}")

@@ -6,15 +6,18 @@ import signal
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sottovoce.cli.commands.run import check_learned, put_card
-from sottovoce.cli.options import AsJson, Changes, ExperimentFile, Out, Quiet, command_line
-from sottovoce.cli.output import messages, note, put_json
+from sottovoce.cli.options import AsJson, Changes, ExperimentFile, Log, Out, Quiet, StatusAt, command_line
+from sottovoce.cli.output import messages, note, put_json, saying
 from sottovoce.cli.progress import board
 from sottovoce.core.errors import InputError, RunError
+
+if TYPE_CHECKING:
+    from sottovoce.federation.engines.mqtt.engine import Status
 
 DOOR = "deploy"
 EXAMPLE = "Example: sottovoce serve experiment.toml --local 6, for a trial on this machine"
@@ -31,6 +34,8 @@ def serve(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
+    log: Log = None,
+    status: StatusAt = None,
     simulate: Annotated[
         bool, typer.Option("--simulate-randomness", help="Take all secrets from the seed: for tests on one machine.")
     ] = False,
@@ -59,11 +64,23 @@ def serve(
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # stop as by Ctrl-C
     try:
         _serve(
-            file, changes, out, keys, local, resume=resume, quiet=quiet, as_json=as_json, simulate=simulate, count=count
+            file,
+            changes,
+            out,
+            keys,
+            local,
+            resume=resume,
+            quiet=quiet,
+            as_json=as_json,
+            simulate=simulate,
+            count=count,
+            log=log,
+            status=status,
         )
     except KeyboardInterrupt:
         more = ["--keys", str(keys)] if keys is not None else ["--local", str(local)]
         more += ["--simulate-randomness"] if simulate else []
+        more += [*(["--log", log] if log else []), *(["--status", status] if status else [])]
         again = command_line("serve", file, changes, out, quiet=quiet, as_json=as_json, resume=True, more=more)
         when = f"after round {rounds}" if rounds else "before the first round was done"
         note(f"interrupted {when}; go on with: {again}")
@@ -84,9 +101,12 @@ def _serve(
     quiet: bool,
     as_json: bool,
     simulate: bool,
+    log: str | None,
+    status: str | None,
 ) -> None:
     from sottovoce.config.experiment import load
     from sottovoce.deployment.server.serve import serve as play
+    from sottovoce.deployment.status import FleetStatus, keeping, serve_status
     from sottovoce.deployment.trial.trial import trial
     from sottovoce.runs.folder import RunFolder
     from sottovoce.runs.loop import default_folder
@@ -97,19 +117,38 @@ def _serve(
     RunFolder.check(folder, resume=resume)
     name, general, played = experiment.experiment.name, experiment.experiment, False
     with ExitStack() as stack:
-        shown = stack.enter_context(board(quiet=quiet))
-        stack.enter_context(messages(shown.say, quiet=quiet, private=experiment.privacy is not None))
+        private = experiment.privacy is not None
+        shown = stack.enter_context(board(quiet=quiet or log is not None))
+        say = saying(log, shown.say)
+        stack.enter_context(messages(shown.say, quiet=quiet, private=private, form=log))
+        fleet = FleetStatus(name, general.rounds, private=private)
+        if status is not None:
+            page = serve_status(status, fleet)
+            stack.callback(page.close)
+            if not page.place.loopback:
+                say("warning: whoever reaches the status page sees who takes part in which round: keep it to operators")
+            if not quiet:
+                say(f"the status page is at {page.address}")
+        stack.enter_context(keeping(fleet, folder))
         shown.start(name, general.rounds, private=experiment.privacy is not None)
-        warn = warn_once(shown.say)
+        warn = warn_once(say)
 
         def observe(record: dict[str, Any]) -> None:
             nonlocal played
             played = True
             count(record)
             shown.show(name, record)
+            fleet.observe(record)
+            if log is not None and not quiet:
+                measured = f", accuracy {record['accuracy']:.4g}" if record.get("accuracy") is not None else ""
+                say(f"round {record['round']} of {general.rounds} is over{measured}")
             warn(record)
 
-        told: dict[str, Any] = {"resume": resume, "simulated": simulate, "observe": observe, "watch": shown.watch}
+        def watch(engine: Status) -> None:
+            shown.watch(engine)
+            fleet.watch(engine)
+
+        told: dict[str, Any] = {"resume": resume, "simulated": simulate, "observe": observe, "watch": watch}
         if local is not None:
             made = stack.enter_context(trial(experiment, local, folder, simulated=simulate))
             experiment, keys = made.experiment, made.keys
@@ -118,9 +157,15 @@ def _serve(
                 told["helper"] = made.helper.address
         if keys is None:
             raise InputError("the server needs its keys: give --keys FOLDER")
-        summary = play(experiment, folder, keys=keys, **told)
+        try:
+            summary = play(experiment, folder, keys=keys, **told)
+        except BaseException as error:
+            fleet.end("interrupted" if isinstance(error, KeyboardInterrupt) else f"failed: {error}")
+            raise
+        fleet.end("done")
+    say = saying(log)
     if not played and not quiet:
-        note(f"{folder} is finished already; nothing was run")
+        say(f"{folder} is finished already; nothing was run")
     if as_json:
         put_json(summary)
         check_learned(folder, general.least_rounds)
@@ -129,4 +174,4 @@ def _serve(
     check_learned(folder, general.least_rounds)
     if not quiet:
         more = "; its operator.jsonl says how many answered, and is not to be published" if summary["private"] else ""
-        note(f"the run is in {folder}{more}")
+        say(f"the run is in {folder}{more}")

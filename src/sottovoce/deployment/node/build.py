@@ -160,6 +160,7 @@ def make_member(
         private=protection.plan is not None,
         promise=promise_of(protection.plan),
         most=largest_message(parts),
+        expires=int(identity.expires.timestamp()),
     )
     return member, protection
 

@@ -68,6 +68,7 @@ class Member:
     private: bool
     promise: Promise = NO_PROMISE  # what its own plan says
     most: int = 1 << 28  # bytes of the largest message that is read
+    expires: int | None = None  # its certificate, in seconds since 1970
 
     @property
     def training(self) -> Conversation:
@@ -189,7 +190,8 @@ class Node:
         """Return the greeting to send over a connection."""
         self._connection = connection or self._connection
         joined = "" if self._run == NO_RUN or self._opening else self._run.hex()  # in round 0 a set-up is yet to come
-        return self._sign(Kind.HELLO, Hello(self.member.facts, self._life, self._connection, joined).pack())
+        hello = Hello(self.member.facts, self._life, self._connection, joined, self.member.expires)
+        return self._sign(Kind.HELLO, hello.pack())
 
     def last_will(self, connection: int) -> bytes:
         """Return what the broker is to send when a connection is lost."""

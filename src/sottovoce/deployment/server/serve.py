@@ -90,6 +90,7 @@ def serve(
             opened = read_begun(out)
             link.run, link.opened = run_id, 0 if opened is None else opened.round
         with _engine(parts, run_id, carried, identity, roster, min_nodes, check) as engine:
+            engine.status.expires = identity.expires.timestamp()
             watch(engine.status)
             yield around(engine)
             _countersigned(experiment, out, run_id, engine, identity, roster, link)
@@ -168,6 +169,7 @@ def _engine(
         train_timeout=table.train_timeout,
         min_nodes=min(len(roster.entries), table.min_nodes if min_nodes is None else min_nodes),
         most=most,
+        names={entry.id: entry.name for entry in roster.entries},
     )
     with MqttEngine(place, lambda listener: carried(listener, roster, most), check) as engine:
         try:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from sottovoce.core.errors import RunError, SottovoceError, WireError
 from sottovoce.core.remote import one_line
@@ -31,6 +31,7 @@ GRACE: Final = 2.0  # seconds that a client which is gone has to come back befor
 _TICK: Final = 0.5  # seconds between two looks at the clock
 _LONGEST_BYE: Final = 2000  # bytes
 _AT_ONCE: Final = 4.0  # greetings of a node that are answered without delay; every further one waits
+_LIVES: Final = 8  # of a node that are remembered, to see one of them come back
 _PAUSE: Final = 15.0  # seconds until one more greeting is answered
 
 log = logging.getLogger(__name__)
@@ -50,6 +51,20 @@ class ServerPlace:
     train_timeout: float = 600.0
     min_nodes: int = 1
     most: int = 1 << 28
+    names: Mapping[int, str] = field(default_factory=dict)  # of nodes, as the roster has them
+
+
+class Presence(NamedTuple):
+    """What the server knows of one node now."""
+
+    id: int
+    name: str
+    there: bool
+    seen: float | None  # when a message of it last opened, by time.time; None: never
+    waited_for: bool
+    refused: str | None  # why its greeting is refused
+    cloned: bool  # two processes use its key
+    expires: int | None  # its certificate, by time.time; None: it did not say
 
 
 @dataclass
@@ -63,6 +78,10 @@ class Status:
     waiting_for: int = 0
     late: int = 0  # answers that came after their phase was closed, or twice
     foreign: int = 0  # messages that did not open
+    broker: bool = False  # the connection to it stands
+    since: float = 0.0  # when the phase began, by time.time
+    expires: float | None = None  # when the server's certificate does, by time.time
+    presence: Callable[[], list[Presence]] = field(default=list, repr=False)  # of every node, asked for when wanted
 
 
 @dataclass
@@ -73,14 +92,14 @@ class _Allowance:
     left: float
     counted_at: float = field(default_factory=time.monotonic)
 
-    def take(self) -> bool:
+    def take(self, cost: float = 1.0) -> bool:
         """Tell whether it may be done now; if so, it counts."""
         now = time.monotonic()
         self.left = min(self.most, self.left + (now - self.counted_at) / _PAUSE)
         self.counted_at = now
-        if self.left < 1.0:
+        if self.left < cost:
             return False
-        self.left -= 1.0
+        self.left -= cost
         return True
 
 
@@ -97,6 +116,11 @@ class _Node:
     run: str = ""  # that it has joined, in hex
     there: bool = False
     gone_at: float = 0.0
+    seen: float | None = None  # by time.time
+    expires: int | None = None
+    lives: dict[str, int] = field(default_factory=dict)  # that it had before, with the last connection of each
+    cloned: bool = False
+    said_gone: bool = False  # the log's last word on it
     refusal: Refusal | None = None  # what its greeting was refused for
     answered: tuple[str, int, int] | None = None  # life, its connection and ours of the greeting answered last
     answered_at: float = -math.inf
@@ -133,7 +157,7 @@ class MqttEngine:
         self._wire = (0, 0)
         self._over = False
         self._connection = 0
-        self.status = Status(nodes=len(self._nodes))
+        self.status = Status(nodes=len(self._nodes), presence=self._presence)
 
     def enrol(self, enrolment: Enrolment) -> None:
         """Send every node that is there the set-up, and whoever comes later; waits until enough are there."""
@@ -159,7 +183,7 @@ class MqttEngine:
         began = time.monotonic()
         with self._lock:
             pending = self._pending = _Pending(request, asked - request.silent, began)
-        self.status.round, self.status.phase = request.round, request.phase
+        self.status.round, self.status.phase, self.status.since = request.round, request.phase, time.time()
         limit = began + (self.place.train_timeout if request.phase in UPDATE_PHASES else self.place.phase_timeout)
         for client in request.payloads:
             if not self._ask(client, request, patience=max(0.0, limit - time.monotonic())):
@@ -207,6 +231,7 @@ class MqttEngine:
             envelope = open_message(message, receiver=SERVER, key_of=self.place.keys.get, most=self.place.most)
             if topic != topic_from(self.place.federation, envelope.sender):
                 raise WireError(f"message of node {envelope.sender} came over {topic}")
+            self._nodes[envelope.sender].seen = time.time()
             if envelope.kind == Kind.HELLO:
                 self._greet(envelope.sender, Hello.unpack(envelope.payload))
             elif envelope.kind == Kind.GONE:
@@ -219,12 +244,13 @@ class MqttEngine:
 
     def connected(self, connection: int) -> None:
         """Ask who is there: every node says hello, and whoever owes an answer, which may be lost, is asked again."""
-        self._connection = connection
+        self._connection, self.status.broker = connection, True
         for number in self._nodes:
             self._post(Envelope(Kind.HELLO, SERVER, number, b"", self.place.run, attempt=self.place.attempt))
 
     def lost(self, reason: str) -> None:
         """Say that the broker cannot be reached; the connection is being made anew."""
+        self.status.broker = False
         log.warning("broker: %s; trying again", reason)
 
     def last_will(self, connection: int) -> tuple[str, bytes] | None:
@@ -236,6 +262,8 @@ class MqttEngine:
         difference = self.place.facts.difference(hello.facts)
         with self._lock:
             node = self._nodes[number]
+            node.expires = hello.expires
+            cloned = self._clone_shows(node, hello)
             if difference is not None:
                 said, self._refused[number] = self._refused.get(number), difference
                 node.refusal, node.owed = Refusal(hello.life, difference), True
@@ -248,12 +276,32 @@ class MqttEngine:
                 node.owed = node.owed or self._unanswered(node)
                 self._refused.pop(number, None)
                 self._count()
-        if difference is None and new and node.lines.take():
-            log.info("node %d is there", number)
+        if cloned and node.lines.take():
+            log.warning(
+                "%s: two processes use its key: one that was followed by another has come back; if its operator did "
+                "not start both, the key was copied: revoke it",
+                self._name(number),
+            )
+        if difference is None and new and (node.said_gone or node.lines.take()):
+            node.said_gone = False
+            log.info("%s is there", self._name(number))
         elif difference is not None and said != difference and node.lines.take():
-            log.warning("node %d is refused: %s", number, difference)
+            log.warning("%s is refused: %s", self._name(number), difference)
         self._pay(number)
         self._wake()
+
+    def _clone_shows(self, node: _Node, hello: Hello) -> bool:
+        """Tell whether a process greets that another one of the same key had followed; lives that ended never greet.
+
+        A greeting that comes late is of a connection that was seen, so it is none.
+        """
+        if hello.life != node.life and node.life:
+            node.lives[node.life] = node.connection
+            if len(node.lives) > _LIVES:
+                del node.lives[next(iter(node.lives))]
+        back = hello.life != node.life and hello.connection > node.lives.get(hello.life, hello.connection)
+        shown, node.cloned = node.cloned, node.cloned or back
+        return back and not shown
 
     def _unanswered(self, node: _Node) -> bool:
         """Tell whether a node's greeting is to be answered: it is the first of its life and connection, or a repeated
@@ -301,8 +349,9 @@ class MqttEngine:
                 return  # of an earlier connection: the node is back already
             node.there, node.gone_at, node.owed = False, time.monotonic(), False
             self._count()
-        if not self._over and node.lines.take():
-            log.info("node %d is gone", number)
+        if not self._over and node.lines.take(2.0):  # with it the line that says that it is back
+            node.said_gone = True
+            log.info("%s is gone", self._name(number))
         self._wake()
 
     def _welcome(self, number: int, node: _Node) -> bool:
@@ -320,6 +369,28 @@ class MqttEngine:
             if pending is None or number not in pending.waiting:
                 return True
         return self._ask(number, pending.request, patience=0.0)
+
+    def _name(self, number: int) -> str:
+        name = self.place.names.get(number)
+        return f"node {number}" if name is None else f"node {name}"
+
+    def _presence(self) -> list[Presence]:
+        """Return what is known of every node; any thread may ask."""
+        with self._lock:
+            waiting = frozenset() if self._pending is None else frozenset(self._pending.waiting)
+            return [
+                Presence(
+                    number,
+                    self.place.names.get(number, str(number)),
+                    node.there,
+                    node.seen,
+                    number in waiting,
+                    self._refused.get(number),
+                    node.cloned,
+                    node.expires,
+                )
+                for number, node in self._nodes.items()
+            ]
 
     def _count(self) -> None:
         self.status.there = sum(node.there for node in self._nodes.values())

@@ -16,14 +16,18 @@ from typing import Any, Final
 from sottovoce.core.errors import WireError
 from sottovoce.core.remote import one_line, read_json
 
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 _LONGEST: Final = 48 << 10  # bytes of what is JSON in a greeting
 _GONE = struct.Struct("<8sI")
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What both sides must have in common: the experiment, the code and the model that training begins at."""
+    """What both sides must have in common: the experiment, the protocol and the model that training begins at.
+
+    Versions of the package may differ, so that a federation is upgraded node by node; whether two of them compute the
+    same is told by the model and its scores.
+    """
 
     version: str
     config: str  # digest of the tables that decide the result
@@ -37,7 +41,6 @@ class Facts:
         """Say what of `other`, the server's or a node's, is not as here; None if nothing is."""
         for name, words, hint in (
             ("protocol", "another version of the protocol", "install the same version of sottovoce"),
-            ("version", "another version of sottovoce", "install the same on both sides"),
             ("config", "another experiment", "compare the files and every --set"),
             ("roster", "another roster", "take the newest on both sides"),
             ("start", "another model to begin at", "compare the versions of numpy"),
@@ -62,6 +65,7 @@ class Hello:
     life: str
     connection: int
     run: str = ""
+    expires: int | None = None  # when its certificate does, in seconds since 1970
 
     def pack(self) -> bytes:
         """Return the payload."""
@@ -70,8 +74,10 @@ class Hello:
     @classmethod
     def unpack(cls, payload: bytes) -> Hello:
         """Read a payload, or refuse it."""
-        told = _object(payload, ("facts", "life", "connection", "run"))
-        return cls(_facts(told["facts"]), _text(told["life"]), _number(told["connection"]), _text(told["run"]))
+        told = _object(payload, ("facts", "life", "connection", "run", "expires"))
+        expires = None if told["expires"] is None else _number(told["expires"])
+        facts, connection = _facts(told["facts"]), _number(told["connection"])
+        return cls(facts, _text(told["life"]), connection, _text(told["run"]), expires)
 
 
 @dataclass(frozen=True)

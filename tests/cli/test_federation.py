@@ -13,6 +13,7 @@ from sottovoce.cli.progress import Board, board
 from sottovoce.config.experiment import parse
 from sottovoce.core.errors import ConfigError
 from sottovoce.deployment.keys import add_nodes, init_federation, sign_roster
+from sottovoce.deployment.trial.broker import Broker
 from sottovoce.federation.engines.mqtt.engine import Status
 
 FILE = """
@@ -190,3 +191,35 @@ def test_a_private_run_that_has_no_epsilon_shows_no_cohort_either(capsys: pytest
     assert "accuracy 0.5000" in said
     assert not any(secret in said for secret in ("kB", "1234", "failed", "answered"))
     assert not live._tally.trouble
+
+
+def test_a_check_tries_everything_and_takes_no_part(shell: Shell, fed: Path) -> None:
+    state = fed / "nodes" / "oslo" / "state"
+    before = {path: path.stat().st_mtime_ns for path in state.rglob("*")}
+    with Broker(fed) as broker:
+        words = ["join", broker.url, "--run", "six.toml", "--keys", str(fed / "nodes" / "oslo"), "--data", "mine.npz"]
+        good = shell(*words, "--check", "--json")
+        other = shell(*words[:-1], "nothing.npz", "--check")
+        missing = shell(*words, "--policy", "none.toml", "--check")
+        door = shell("status", broker.url, "--keys", str(fed / "server"))
+    gone = shell("join", NOWHERE, *words[2:], "--check")
+
+    assert good.code == 0 and '"who": "oslo"' in good.out and '"trouble": null' in good.out
+    assert (other.code, missing.code, gone.code) == (2, 2, 4) and "none.toml does not exist" in missing.err
+    assert f"{NOWHERE}: unreachable: nothing listens" in gone.err.splitlines()[-1]
+    assert door.code == 0 and "opens to server; its certificate holds for" in door.out
+    assert {path: path.stat().st_mtime_ns for path in state.rglob("*")} == before
+
+
+def test_what_status_cannot_show_is_one_sentence(shell: Shell, fed: Path) -> None:
+    Path("empty").mkdir()
+    for words, what in (
+        (["status", "nowhere"], "there is no run folder nowhere"),
+        (["status", "empty"], "no server of a federation has written to it"),
+        (["status", NOWHERE], "give --keys FOLDER"),
+        (["serve", "six.toml", "--local", "3", "--status", "127.0.0.1:99999"], "--status must be host:port"),
+        (["serve", "six.toml", "--local", "3", "--log", "xml"], "--log must be text or json"),
+    ):
+        outcome = shell(*words)
+        assert outcome.code == 2 and what in outcome.err and outcome.err.count("error:") == 1
+    assert not Path("runs").exists()

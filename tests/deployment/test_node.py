@@ -453,3 +453,20 @@ def test_a_message_of_another_node_is_dropped() -> None:
 
 
 FUZZED = table(SECURE)
+
+
+def test_a_node_that_stays_outlives_refusals_says_them_once_and_joins_the_right_run(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    held = table(SECURE)
+    node = Node(held.nodes[1].member, Book(None, None), stays=True)
+    other = replace(node.member.facts, config="9")
+
+    for _ in range(3):
+        node.receive(welcome_to(node, held.ready, facts=other))
+    refused = node.knowledge
+    node.receive(welcome_to(node, held.ready))
+
+    lines = [record.getMessage() for record in caplog.records if "another experiment" in record.getMessage()]
+    assert refused is None and node.over is None and node.knowledge is not None
+    assert len(lines) == 1 and "waiting for the server to come back" in lines[0]

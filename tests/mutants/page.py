@@ -51,6 +51,12 @@ MUTANTS = (
         tests=STATUS + "::test_a_round_with_a_reason_had_no_quorum_though_its_sum_was_covered_by_noise",
     ),
     of(
+        "one-typo-switches-off-nodes",
+        "a typo in the server's file ends every node for good",
+        ("deployment/node/node.py", "if not self._stays:", "if True:"),
+        tests="tests/deployment/test_node.py::test_a_node_that_stays_outlives_refusals_says_them_once_and_joins_the_right_run",
+    ),
+    of(
         "last-word-gone",
         "the log says of a node that is back that it is gone",
         ("federation/engines/mqtt/engine.py", "(node.said_gone or node.lines.take())", "node.lines.take()"),

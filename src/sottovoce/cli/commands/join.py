@@ -53,6 +53,12 @@ def join(
     keep_alive: Annotated[
         int, typer.Option("--keep-alive", metavar="SECONDS", min=5, max=65535, help="Time between two signs of life.")
     ] = 900,
+    check: Annotated[
+        bool, typer.Option("--check", help="Try keys, broker, schema, records and policy, and take no part.")
+    ] = False,
+    stay: Annotated[
+        bool, typer.Option("--stay", help="When the server refuses this node, say so once and wait for another file.")
+    ] = False,
     quiet: Quiet = False,
     simulate: Annotated[
         bool, typer.Option("--simulate-randomness", help="Take all secrets from the seed: for tests on one machine.")
@@ -85,7 +91,10 @@ def join(
                 dataset=dataset,
                 file=file,
             )
-        ended = take_part(ready, keep_alive=keep_alive)
+        if check:
+            _tell_checked(broker, keys, as_json=as_json)
+            return
+        ended = take_part(ready, keep_alive=keep_alive, stays=stay)
     over, counts = ended.over, ended.counts
     if over.code:
         raise InputError(over.words) if over.code == InputError.exit_code else RunError(over.words)
@@ -95,3 +104,19 @@ def join(
     elif not quiet:
         sent = f"{human_bytes(counts.payload_up)} up, {human_bytes(counts.payload_down)} down"
         saying(log)(f"{over.words}: node {ended.node} gave {ended.answers} answers, {sent}")
+
+
+def _tell_checked(broker: str, keys: Path, *, as_json: bool) -> None:
+    """Knock at the broker, which is all that is left to try, and say that nothing is in the way."""
+    from sottovoce.deployment.knock import knock
+
+    door = knock(broker, keys)
+    if door.trouble is not None:
+        raise RunError(f"broker {door.broker}: {door.trouble}")
+    if as_json:
+        put_json({"checked": True, **door._asdict()})
+    else:
+        note(
+            f"keys, roster, experiment, records and policy fit, and {door.broker} opens to {door.who}, whose "
+            f"certificate holds for {door.own_days} days; nothing was sent and nothing is charged"
+        )

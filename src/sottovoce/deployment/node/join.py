@@ -147,8 +147,11 @@ class Outcome(NamedTuple):
     counts: Counts
 
 
-def join(ready: Prepared, *, keep_alive: int = KEEP_ALIVE) -> Outcome:
-    """Take part in a run until the server says that it is over, or this process is told to stop."""
+def join(ready: Prepared, *, keep_alive: int = KEEP_ALIVE, stays: bool = False) -> Outcome:
+    """Take part in a run until the server says that it is over, or this process is told to stop.
+
+    One that `stays` outlives refusals by the server.
+    """
     from sottovoce.federation.engines.mqtt.transport import Transport
 
     if ready.address is None:
@@ -163,7 +166,7 @@ def join(ready: Prepared, *, keep_alive: int = KEEP_ALIVE) -> Outcome:
                 given,
                 None if ready.state is None else ready.state.parent,
             )
-        node = Node(member, book, guard=ready.guard)
+        node = Node(member, book, guard=ready.guard, stays=stays)
         ear = Ear(node, ready.federation, queue.SimpleQueue())
         stop.append(lambda: ear.events.put(None))
         transport = Transport(

@@ -138,7 +138,17 @@ class Node:
     Guarantee: of a run at most one vector is masked for each round, and it leaves after its charge is on disk.
     """
 
-    def __init__(self, member: Member, book: Book, life: str | None = None, guard: Guard | None = None) -> None:
+    def __init__(
+        self,
+        member: Member,
+        book: Book,
+        life: str | None = None,
+        guard: Guard | None = None,
+        *,
+        stays: bool = False,
+    ) -> None:
+        self._stays = stays  # when it is refused: the server may come back with another file
+        self._refusal = ""  # what was said of it last
         self.member = member
         self._book = book
         self._guard = guard  # what the site's policy allows now; None: there is none
@@ -237,7 +247,7 @@ class Node:
         elif came.kind == Kind.REFUSAL:
             refusal = Refusal.unpack(came.payload)
             if refusal.life == self._life:
-                self.over = Over(InputError.exit_code, f"the server refuses this node: {refusal.reason}")
+                self._refused(f"the server refuses this node: {refusal.reason}")
         elif came.kind == Kind.ASK:
             return self._asked(came)
         elif came.kind == Kind.BYE and came.run == self._run:
@@ -246,17 +256,26 @@ class Node:
             self.dropped += 1
         return []
 
+    def _refused(self, words: str) -> None:
+        """End, or stay and say once why the node takes no part; the server asks again when it comes back."""
+        if not self._stays:
+            self.over = Over(InputError.exit_code, words)
+        elif words != self._refusal:
+            self._refusal = words
+            log.warning("%s; waiting for the server to come back with another file", words)
+
     def _enter(self, came: Envelope, welcome: Welcome) -> None:
         """Join the run, or go on with it; a run that is not that of the own file ends the node."""
         if welcome.life != self._life:
             return  # an old one, for an earlier life of this node
         if (difference := self.member.facts.difference(welcome.facts)) is not None:
-            self.over = Over(InputError.exit_code, f"the server plays another run than this node: {difference}")
+            self._refused(f"the server plays another run than this node: {difference}")
             return
         opening = self.member.opening is not None and welcome.stage == self.member.opening.scheme
         if welcome.stage != (own := self.member.training.scheme) and not opening:
-            self.over = Over(InputError.exit_code, f"the server plays {welcome.stage}, and this node {own}")
+            self._refused(f"the server plays {welcome.stage}, and this node {own}")
             return
+        self._refusal = ""
         if came.run == self._run and opening and not self._opening:
             self.dropped += 1  # round 0 is over
             return

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sottovoce.api.estimators import FederatedClassifier, FederatedRegressor
     from sottovoce.api.files import load, result, run
     from sottovoce.api.privacy import Privacy
     from sottovoce.api.result import Result
@@ -39,6 +40,8 @@ __all__ = [
     "DataError",
     "Dataset",
     "Experiment",
+    "FederatedClassifier",
+    "FederatedRegressor",
     "InputError",
     "Network",
     "Privacy",
@@ -62,6 +65,8 @@ __all__ = [
 _HOMES = {
     "Dataset": "data",
     "Experiment": "config.experiment",
+    "FederatedClassifier": "api.estimators",
+    "FederatedRegressor": "api.estimators",
     "Network": "models",
     "Privacy": "api.privacy",
     "Result": "api.result",

@@ -161,7 +161,7 @@ def test_an_export_needs_a_form_and_a_folder(tmp_path: Path) -> None:
 
     with np.load(file, allow_pickle=False) as arrays:
         value = X[:9] @ arrays["1.kernel"] + arrays["1.bias"]
-    target = result._saved.network.task.target
+    target = result.saved.network.task.target
     np.testing.assert_allclose(value[:, 0] * target.scale + target.centre, result.predict(X[:9]), rtol=1e-5)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 

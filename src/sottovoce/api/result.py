@@ -106,7 +106,8 @@ class Result:
     # The model.
 
     @cached_property
-    def _saved(self) -> SavedModel:
+    def saved(self) -> SavedModel:
+        """Return the model with what it takes to give it new records; it needs the folder no more."""
         from sottovoce.runs.saved_model import SavedModel, read_inputs
 
         told = read_inputs(self.folder)
@@ -136,8 +137,8 @@ class Result:
         """Return the classes as the labels named them, in the order of the columns of `predict_scores`."""
         if self._classes is not None:
             return self._classes
-        names = self._saved.inputs.get("class_names")
-        return tuple(names) if names else tuple(range(self._saved.network.classes))
+        names = self.saved.inputs.get("class_names")
+        return tuple(names) if names else tuple(range(self.saved.network.classes))
 
     @property
     def model(self) -> Any:
@@ -153,7 +154,7 @@ class Result:
 
         A frame is treated as the training frame was.
         """
-        made = self._saved.predict(self._records(x))
+        made = self.saved.predict(self._records(x))
         if made.task.target.kind != "class":
             return made.answers
         classes = np.empty(len(self.classes), object)
@@ -163,19 +164,19 @@ class Result:
 
     def predict_scores(self, x: Any) -> NDArray[np.float64]:
         """Return the probability of each class or answer, one row a record; a number has none."""
-        probabilities: NDArray[np.float64] = self._saved.predict(self._records(x)).probabilities
+        probabilities: NDArray[np.float64] = self.saved.predict(self._records(x)).probabilities
         return probabilities
 
     def _records(self, x: Any) -> NDArray[Any]:
-        table = self._saved.inputs.get("table")
+        table = self.saved.inputs.get("table")
         if hasattr(x, "iloc") or isinstance(x, dict):
             if table is None:
                 raise InputError("x is a table, but the model was not trained on one; give an array of records")
             return Preprocessing.of(table).apply(as_table(x, "x"))
         stored, _ = inputs(np.asarray(x), "predict")
-        kind = self._saved.inputs.get("input_type", "float32")
+        kind = self.saved.inputs.get("input_type", "float32")
         tokens = np.issubdtype(np.dtype(kind), np.integer) and kind != "uint8"
-        wanted = self._saved.network.input_shape
+        wanted = self.saved.network.input_shape
         turned = stored.shape[1:] != wanted and stored.ndim == 4
         stored = prepare(stored, tokens=tokens, channels_first=turned, named=stored.shape[1:] != wanted)
         return stored.astype(kind) if tokens else stored
@@ -201,7 +202,7 @@ class Result:
         if form is None:
             ends = ", ".join(f"{suffix} ({name})" for name, suffix in SUFFIX.items())
             raise InputError(f"the path of an export must end in one of {ends}, or to= say the form, got {str(path)!r}")
-        self._saved.export(target, form, features=features)
+        self.saved.export(target, form, features=features)
         return target
 
     def save(self, path: Path | str) -> Path:

@@ -160,7 +160,8 @@ def simulate(
     private = None
     if privacy is not None:
         private = privacy if isinstance(privacy, tables.PrivacyTable) else Privacy(**privacy)
-    aside = _aside(private, asked.get("data", {}))
+    unmeasured = asked.get("experiment", {}).get("evaluation") == "none"
+    aside = _aside(private, asked.get("data", {}), unmeasured=unmeasured)
     loaded = data_reader.read(data, reader, test=test, columns=columns, seed=seed, folder=place, aside=aside)
     records, network = loaded.dataset, None
     if model_keys.get("front", "none") == "none":  # else the run makes it, and its folder keeps what it takes
@@ -261,8 +262,10 @@ def _repeated(count: int, first: int, out: Path | str | None, arguments: dict[st
     return result
 
 
-def _aside(private: tables.PrivacyTable | None, asked: Mapping[str, Any]) -> Aside:
-    """Return what is cut for tests from records without any: of a private run nothing, unless a key says otherwise."""
+def _aside(private: tables.PrivacyTable | None, asked: Mapping[str, Any], *, unmeasured: bool) -> Aside:
+    """Return what is cut for tests from records without any: nothing where nobody measures, or the run is private."""
+    if unmeasured:
+        return "nothing"
     if asked.get("test_public"):
         return "owners"
     return "fifth" if private is None or private.unsafe_test else "nothing"

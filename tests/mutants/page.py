@@ -60,6 +60,7 @@ MUTANTS = (
         "last-word-gone",
         "the log says of a node that is back that it is gone",
         ("federation/engines/mqtt/engine.py", "(node.said_gone or node.lines.take())", "node.lines.take()"),
+        ("federation/engines/mqtt/engine.py", "and node.lines.take(2.0):", "and node.lines.take():"),
         tests="tests/attacks/test_b3_log.py",
     ),
     of(

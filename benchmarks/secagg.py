@@ -27,6 +27,7 @@ from sottovoce.secagg import (
     StandingClient,
     StandingServer,
     masks,
+    primitives,
     verifying_key,
 )
 
@@ -120,6 +121,7 @@ class _Clock:
         self.spent: dict[object, float] = {}
 
     def __call__(self, party: object, work: Callable[[], T]) -> T:
+        primitives.forget()  # a client alone has no neighbour in its process that verified before it
         began = process_time()
         result = work()
         self.spent[party] = self.spent.get(party, 0.0) + process_time() - began

@@ -14,6 +14,17 @@ SHARES = "tests/attacks/test_b4_wrong_shares.py"
 
 MUTANTS = (
     of(
+        "signature-remembered-by-its-key",
+        "whoever signed once may say anything after",
+        (
+            "secagg/primitives.py",
+            "return _verified(bytes(registered), bytes(signature), bytes(message))",
+            "return _first.setdefault(registered, _verified(bytes(registered), bytes(signature), bytes(message)))\n\n\n"
+            "_first: dict[bytes, bool] = {}",
+        ),
+        tests="tests/secagg/test_primitives.py",
+    ),
+    of(
         "standing-without-self-mask",
         "a vector that comes late opens once its pair masks are told",
         ("secagg/standing.py", "masks.add_mask(total, self_mask(session, seed, me), +1)", "pass"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
@@ -31,6 +32,7 @@ __all__ = [
     "derive",
     "encrypt",
     "exchange_key",
+    "forget",
     "sign",
     "usable",
     "verify",
@@ -41,6 +43,7 @@ KEY: Final = KEY_SIZE
 SIGNATURE: Final = 64
 TAG: Final = 16
 NONCE: Final = 12
+_REMEMBERED: Final = 4096  # answers about public values
 
 Entropy = Callable[[int], bytes]
 """A source of secret bytes: `os.urandom`, or `KeyedEntropy` in simulation."""
@@ -79,12 +82,26 @@ def sign(signing_key: bytes, message: bytes) -> bytes:
 
 
 def verify(registered: bytes, signature: bytes, message: bytes) -> bool:
-    """Say whether `signature` of `message` was made by the owner of the registered key."""
+    """Say whether `signature` of `message` was made by the owner of the registered key.
+
+    All three are public and decide the answer, so a process with many simulated clients computes it once.
+    """
+    return _verified(bytes(registered), bytes(signature), bytes(message))
+
+
+@lru_cache(_REMEMBERED)
+def _verified(registered: bytes, signature: bytes, message: bytes) -> bool:
     try:
         Ed25519PublicKey.from_public_bytes(registered).verify(signature, message)
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+def forget() -> None:
+    """Drop all answers about public values, so that a benchmark times a client alone."""
+    _verified.cache_clear()
+    usable.cache_clear()
 
 
 def exchange_key(private: bytes) -> bytes:
@@ -100,8 +117,9 @@ def agree(private: X25519PrivateKey, public: bytes) -> bytes:
         raise SecAggError("a public key is a point of small order: its secrets would be known to everyone") from None
 
 
+@lru_cache(_REMEMBERED)
 def usable(public: bytes) -> bool:
-    """Say whether agreements with this X25519 public key are secret."""
+    """Say whether agreements with this X25519 public key are secret; remembered as `verify` is."""
     try:
         agree(_PROBE, public)
     except SecAggError:

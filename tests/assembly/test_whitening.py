@@ -237,6 +237,13 @@ def test_records_are_units_of_the_whitening_too(tmp_path: Path) -> None:
     assert ("charge", 0) in ledger(tmp_path / "run")
 
 
+def test_the_server_lr_of_a_head_follows_from_clients_and_clip_norm() -> None:
+    ready = stages(protect(gather(small(**merged(TABLES, {"server": {"lr": "auto"}})))))[TRAINING].server_side()
+    assert ready.server.step.lr == pytest.approx(16 * 20 / 1000 / (0.5 / 0.3))
+    with pytest.raises(ConfigError, match="or on features of"):
+        small(**merged(TABLES, {"server": {"lr": "auto"}, "model": {"whiten": False}}))
+
+
 def test_one_message_is_solved_for_on_whitened_features(tmp_path: Path) -> None:
     once: Tables = merged(TABLES, {"scheme": {"name": "fl-once"}, "experiment": {"rounds": 1, "evaluate_every": 1}})
     once["privacy"] = {"epsilon_server": 9.0, "delta": 1e-2}

@@ -31,7 +31,7 @@ from sottovoce.federation.stages.evaluation import EVALUATION, Measure
 from sottovoce.federation.stages.vote import Vote, hold_vote
 from sottovoce.federation.stages.warm_start import find_start
 from sottovoce.federation.stages.whiten import find_whitening, whiten_scheme
-from sottovoce.federation.units import unit_lr
+from sottovoce.federation.units import head_lr, unit_lr
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.schemes import Scheme, State
 from sottovoce.secagg import Policy
@@ -218,6 +218,8 @@ class Stage:
         """Return the server's step where the file leaves it to the plan; signs have a step of their own."""
         if stage.plan is None or bound.form == "signs":
             return 1.0
+        if not stage.plan.request.of_sites:
+            return head_lr(stage.plan)
         weights = [name for name, shape in self.parts.network.trained.layout.tensors if len(shape) > 1]
         return unit_lr(stage.plan, momentum=self.parts.experiment.server.momentum, deep=len(weights) > 1)
 

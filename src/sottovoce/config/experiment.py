@@ -260,8 +260,12 @@ class Experiment(Table):
         self._check_guard()
 
     def _check_server(self, scheme: Scheme) -> None:
-        if self.server.lr == "auto" and (self.privacy is None or self.privacy.unit == "client"):
-            raise ValueError('[server] lr = "auto" is for [privacy] unit = "record" or "person"; set a number')
+        head = self.model.whiten or self.model.front not in ("none", "gabor")
+        if self.server.lr == "auto" and (self.privacy is None or (self.privacy.unit == "client" and not head)):
+            raise ValueError(
+                '[server] lr = "auto" is for private runs with [privacy] unit = "record" or "person", or on features '
+                "of a front or a whitening; set a number"
+            )
         table, key = self.server, f'[server] optimizer = "{self.server.optimizer}"'
         own = {"sgd": ["momentum"], "adagrad": ["beta1", "tau"]}.get(table.optimizer, ["beta1", "beta2", "tau"])
         for other in ("momentum", "beta1", "beta2", "tau"):

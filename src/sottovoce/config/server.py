@@ -31,7 +31,9 @@ class ServerTable(Table):
         1.0,
         description="Factor on the server's step. With sgd, 1 takes the mean message as it is; lower it when noise is "
         'large. Left out, it is 0.01 for adam and yogi and 0.1 for adagrad. "auto", for [privacy] unit = "record" '
-        'or "person" and the default there: it follows from rounds, noise and the number of units (docs/records.md).',
+        'or "person" and the default there: it follows from rounds, noise and the number of units (docs/records.md). '
+        "In private runs on features of a front or a whitening it follows from clients and clip norm "
+        "(docs/whitening.md).",
     )
     beta1: float | None = Field(
         None,

@@ -42,6 +42,20 @@ def unit_lr(plan: PrivacyPlan, *, momentum: float, deep: bool) -> float:
     return float((1 - momentum) * step / plan.request.clip_norm)
 
 
+_HEAD: Final = 16 / 1000  # longest step of a head, in clip norms and for each client of a round
+_LENGTH: Final = 0.3  # one over the length of a front's features
+
+
+def head_lr(plan: PrivacyPlan) -> float:
+    """Return the server's lr of a model on features of length 1 / 0.3, where clients are protected.
+
+    lr S = 0.3 * 16 N / 1,000, where N clients are expected in a round and S is the clip norm: the noise of a round then
+    moves a weight alike whatever N is, up to the noise multiplier. Chosen on MNIST, Fashion-MNIST and CIFAR-10
+    (docs/whitening.md). All of it is public.
+    """
+    return _LENGTH * _HEAD * plan.request.batch / plan.request.clip_norm
+
+
 @runtime_checkable
 class UnitMessages(Protocol):
     """A trainer that makes the messages of many units at once, where nobody trains."""

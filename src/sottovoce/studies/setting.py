@@ -106,8 +106,8 @@ def _check(experiment: Experiment) -> None:
             f"inference attacks read updates, and {sender} sends sums of records; choose another scheme, and remove "
             "[scheme] warm_start"
         )
-    if experiment.model.front != "none" or experiment.scheme.train != "all":
-        raise InputError("inference attacks read the whole network; remove [model] front and [scheme] train")
+    if experiment.model.front != "none" or experiment.model.whiten or experiment.scheme.train != "all":
+        raise InputError("inference attacks read the whole network; remove [model] front, whiten and [scheme] train")
     if experiment.threat is not None:
         raise InputError("an inference attack is on honest training; remove [threat]")
     if experiment.aggregation.defence != "none":

@@ -25,6 +25,7 @@ KNOTS: Final[NDArray[np.float64]] = np.concatenate(
 )
 BUCKETS: Final = 128  # usual number
 MOST_BUCKETS: Final = 65_536
+SHARE: Final = 2**-0.5  # what a word has in each of its buckets
 
 
 def octaves(values: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -65,6 +66,6 @@ def hashed(cells: Sequence[str], buckets: int, empty: frozenset[str]) -> NDArray
         if place is None:
             place = rows[cell] = len(known)
             known.append(np.zeros(buckets, np.float32))
-            known[place][list(buckets_of(cell, buckets))] = np.float32(2**-0.5)
+            known[place][list(buckets_of(cell, buckets))] = np.float32(SHARE)
         places[row] = place
     return np.stack(known)[places]

@@ -14,6 +14,7 @@ from sottovoce.core.errors import DataError
 from sottovoce.core.provenance import Owned, Provenance, Public
 from sottovoce.core.target import CLASSES, Target
 from sottovoce.core.validate import in_range
+from sottovoce.data.compact import chosen_rows, stretched
 from sottovoce.data.overlap import Values, overlap
 
 # What is known of a property of a record.
@@ -36,14 +37,15 @@ class Dataset:
     """Train and test records of one task.
 
     `x_*` are uint8 images (records, height, width, channels), uint16 tokens (records, length) or float32 features
-    (records, features); `y_*` are class numbers from 0, or what `target` says. A network sees `x * input_scale`. `ids`
-    names the natural owner of each train record where there is one, and `persons` the person that it is about, for a
-    privacy of persons. `class_names` are the classes in the user's words, and `preprocessing` says how a table became
-    features (plain JSON, see `preprocessing.Preprocessing`). `properties` are facts about the records beside the task,
-    by name, for whoever studies what a model gives away about them. `test_from` says whose the test records are; None:
-    they were given beside the train records (`tested_on`). `counts_from` says whose the number of train records is.
-    `ranged` are the features that were scaled from a public range to [0, 1]. `fitted` names what was taken from the
-    train records and is published with the model, and how to declare it instead.
+    (records, features), which of a long table are held compact (`compact.CompactFeatures`); `y_*` are class numbers
+    from 0, or what `target` says. A network sees `x * input_scale`. `ids` names the natural owner of each train record
+    where there is one, and `persons` the person that it is about, for a privacy of persons. `class_names` are the
+    classes in the user's words, and `preprocessing` says how a table became features (plain JSON, see
+    `preprocessing.Preprocessing`). `properties` are facts about the records beside the task, by name, for whoever
+    studies what a model gives away about them. `test_from` says whose the test records are; None: they were given
+    beside the train records (`tested_on`). `counts_from` says whose the number of train records is. `ranged` are the
+    features that were scaled from a public range to [0, 1]. `fitted` names what was taken from the train records and is
+    published with the model, and how to declare it instead.
     """
 
     name: str
@@ -95,9 +97,7 @@ class Dataset:
 
         if not self.ranged:
             return self
-        places, parts = list(self.ranged), [np.array(self.x_train, np.float32), np.array(self.x_test, np.float32)]
-        for part in parts:
-            part[:, places] = 2 * part[:, places] - 1
+        parts = [stretched(part, self.ranged) for part in (self.x_train, self.x_test)]
         made = None if self.preprocessing is None else Preprocessing.of(self.preprocessing).centred().describe()
         return replace(self, x_train=parts[0], x_test=parts[1], preprocessing=made, ranged=())
 
@@ -190,7 +190,7 @@ class Dataset:
     def _only(self, chosen: NDArray[np.bool_]) -> Dataset:
         return replace(
             self,
-            x_train=self.x_train[chosen],
+            x_train=chosen_rows(self.x_train, chosen),
             y_train=self.y_train[chosen],
             ids=None if self.ids is None else self.ids[chosen],
             persons=None if self.persons is None else self.persons[chosen],

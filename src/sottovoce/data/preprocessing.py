@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import compress, pairwise
+from itertools import compress, islice, pairwise
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -22,8 +22,9 @@ from sottovoce.core.errors import DataError
 from sottovoce.core.provenance import OF_CLIENTS
 from sottovoce.core.target import CLASSES, Kind, Target
 from sottovoce.core.validate import nearest
-from sottovoce.data.blind import KNOTS, hashed, octaves
+from sottovoce.data.blind import KNOTS, SHARE, hashed, octaves
 from sottovoce.data.cells import blocks, chosen
+from sottovoce.data.compact import CompactColumn, CompactFeatures
 from sottovoce.data.csv_file import CsvTable
 from sottovoce.data.numerals import COMMA, POINT, Decimal, has_unit, looks_numeric, notation, parse_number
 from sottovoce.data.schema import Column, Schema
@@ -32,7 +33,8 @@ VERSION: Final = 1
 
 _MARKS: Final = {POINT: "decimal points", COMMA: "decimal commas"}
 
-_AT_ONCE: Final = 1 << 18  # rows that are copied together
+_AT_ONCE: Final = 1 << 22  # features that are made together
+LARGE: Final = 1 << 28  # bytes: features that would take more are held compact
 
 Features = NDArray[np.float32]
 FittedOn = Literal["training records", "schema"]
@@ -58,8 +60,18 @@ class NumberColumn:
         """Name the features that come out."""
         return [self.name, f"{self.name} is missing"] if self.missing == "category" else [self.name]
 
-    def apply(self, table: CsvTable, empty: frozenset[str]) -> Features:
-        """Return the features of every record."""
+    @property
+    def most(self) -> int:
+        """Return how many features of a record may be other than zero."""
+        return len(self.features)
+
+    @property
+    def constant(self) -> float | None:
+        """Return the one value of features that are not zero; None: they have several."""
+        return None
+
+    def blocks(self, table: CsvTable, empty: frozenset[str]) -> Iterator[Features]:
+        """Yield the features of every record, some records at a time."""
         values = read_numbers(table, self.name, empty)
         absent = np.isnan(values)
         _check_missing(table, self.name, self.missing, absent)
@@ -70,8 +82,9 @@ class NumberColumn:
         values -= self.center  # in place: a long column is held once
         values /= self.scale
         values[absent] = 0.0 if self.fill is None else (self.fill - self.center) / self.scale
-        scaled = values.astype(np.float32)
-        return np.column_stack([scaled, absent]) if self.missing == "category" else scaled[:, np.newaxis]
+        for rows in _pieces(len(values), len(self.features)):
+            scaled = values[rows].astype(np.float32)
+            yield np.column_stack([scaled, absent[rows]]) if self.missing == "category" else scaled[:, np.newaxis]
 
 
 @dataclass(frozen=True)
@@ -88,8 +101,18 @@ class CategoryColumn:
         known = [f"{self.name}={category}" for category in self.categories]
         return [*known, f"{self.name} is missing"] if self.missing == "category" else known
 
-    def apply(self, table: CsvTable, empty: frozenset[str]) -> NDArray[np.uint8]:
-        """Return the features of every record: 0 or 1."""
+    @property
+    def most(self) -> int:
+        """Return how many features of a record may be other than zero."""
+        return 1
+
+    @property
+    def constant(self) -> float | None:
+        """Return the one value of features that are not zero."""
+        return 1.0
+
+    def blocks(self, table: CsvTable, empty: frozenset[str]) -> Iterator[NDArray[np.uint8]]:
+        """Yield the features of every record, some records at a time: 0 or 1."""
         cells = column_of(table, self.name)
         place = {category: number for number, category in enumerate(self.categories)}
         absent = np.fromiter((cell in empty for cell in cells), np.bool_, len(cells))
@@ -102,12 +125,12 @@ class CategoryColumn:
             int(np.count_nonzero((codes < 0) & ~absent)),
             "in an unknown category, which leaves no trace",
         )
-        hot = np.zeros((len(cells), len(self.features)), np.uint8)  # a fourth of the features' memory
-        for start in range(0, len(codes), _AT_ONCE):
-            some = codes[start : start + _AT_ONCE]
-            rows = np.flatnonzero(some >= 0)
-            hot[start + rows, some[rows]] = 1
-        return hot
+        for rows in _pieces(len(codes), width := len(self.features)):
+            some = codes[rows]
+            hot = np.zeros((len(some), width), np.uint8)
+            known = np.flatnonzero(some >= 0)
+            hot[known, some[known]] = 1
+            yield hot
 
 
 @dataclass(frozen=True)
@@ -123,13 +146,26 @@ class OctaveColumn:
         near = [f"{self.name} near {knot:g}" for knot in KNOTS]
         return [*near, f"{self.name} is missing"] if self.missing == "category" else near
 
-    def apply(self, table: CsvTable, empty: frozenset[str]) -> Features:
-        """Return the features of every record."""
+    @property
+    def most(self) -> int:
+        """Return how many features of a record may be other than zero."""
+        return 2
+
+    @property
+    def constant(self) -> float | None:
+        """Return the one value of features that are not zero; None: they have several."""
+        return None
+
+    def blocks(self, table: CsvTable, empty: frozenset[str]) -> Iterator[Features]:
+        """Yield the features of every record, some records at a time."""
         values = read_numbers(table, self.name, empty)
         absent = np.isnan(values)
         _check_missing(table, self.name, self.missing, absent)
-        near = octaves(values)
-        return np.column_stack([near, absent]).astype(np.float32) if self.missing == "category" else near
+        for rows in _pieces(len(values), len(self.features)):
+            near = octaves(values[rows])
+            if self.missing == "category":
+                near = np.column_stack([near, absent[rows]]).astype(np.float32)
+            yield near
 
 
 @dataclass(frozen=True)
@@ -146,12 +182,33 @@ class BucketColumn:
         known = [f"{self.name} in bucket {number}" for number in range(self.buckets)]
         return [*known, f"{self.name} is missing"] if self.missing == "category" else known
 
-    def apply(self, table: CsvTable, empty: frozenset[str]) -> Features:
-        """Return the features of every record."""
-        features = hashed(column_of(table, self.name), self.buckets, empty)
-        absent: NDArray[np.bool_] = np.all(features == 0, axis=1)
+    @property
+    def most(self) -> int:
+        """Return how many features of a record may be other than zero."""
+        return 2
+
+    @property
+    def constant(self) -> float | None:
+        """Return the one value of features that are not zero; None: they have several."""
+        return None if self.missing == "category" else SHARE
+
+    def blocks(self, table: CsvTable, empty: frozenset[str]) -> Iterator[Features]:
+        """Yield the features of every record, some records at a time."""
+        cells = column_of(table, self.name)
+        absent = np.fromiter((cell in empty for cell in cells), np.bool_, len(cells))
         _check_missing(table, self.name, self.missing, absent)
-        return np.column_stack([features, absent]).astype(np.float32) if self.missing == "category" else features
+        words = iter(cells)
+        for rows in _pieces(len(cells), len(self.features)):
+            features = hashed(list(islice(words, rows.stop - rows.start)), self.buckets, empty)
+            if self.missing == "category":
+                features = np.column_stack([features, absent[rows]]).astype(np.float32)
+            yield features
+
+
+def _pieces(records: int, width: int) -> Iterator[slice]:
+    """Yield the places of records, as many at a time as are made together."""
+    step = max(1, _AT_ONCE // width)
+    return (slice(start, min(start + step, records)) for start in range(0, records, step))
 
 
 TableColumn = NumberColumn | CategoryColumn | OctaveColumn | BucketColumn
@@ -227,15 +284,27 @@ class Preprocessing:
         empty, first, width = frozenset(self.missing_values), 0, len(self.features)
         features = [np.empty((int(np.count_nonzero(part)), width), np.float32) for part in parts]
         for column in self.columns:
-            made = column.apply(table, empty)
-            for block, part in zip(features, parts, strict=True):
-                done = 0
-                for start in range(0, len(made), _AT_ONCE):
-                    some = made[start : start + _AT_ONCE][part[start : start + _AT_ONCE]]
-                    block[done : done + len(some), first : first + made.shape[1]] = some
-                    done += len(some)
-            first += made.shape[1]
+            wide = len(column.features)
+            for number, start, block in _parted(column.blocks(table, empty), parts):
+                features[number][start : start + len(block), first : first + wide] = block
+            first += wide
         return features
+
+    def held(self, table: CsvTable, *parts: NDArray[np.bool_]) -> list[Any]:
+        """Return the features as `apply_to` does, or compact where they would be large."""
+        records = [int(np.count_nonzero(part)) for part in parts]
+        if 4 * len(self.features) * sum(records) <= LARGE:
+            return list(self.apply_to(table, *parts))
+        empty, columns = frozenset(self.missing_values), []
+        for column in self.columns:
+            kept = [CompactColumn.empty(count, len(column.features), column.most, column.constant) for count in records]
+            for number, start, block in _parted(column.blocks(table, empty), parts):
+                kept[number].store(start, block)
+            columns.append(kept)
+        return [
+            CompactFeatures(tuple(column), count)
+            for column, count in zip(zip(*columns, strict=True), records, strict=True)
+        ]
 
     def labels(self, table: CsvTable) -> NDArray[Any]:
         """Return the label of every record; where it is missing, -1 of a class or an answer, NaN of a number."""
@@ -298,6 +367,19 @@ class Preprocessing:
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise DataError(f"preprocessing is damaged: {type(error).__name__}: {error}") from None
+
+
+def _parted(
+    made: Iterable[NDArray[Any]], parts: Sequence[NDArray[np.bool_]]
+) -> Iterator[tuple[int, int, NDArray[Any]]]:
+    """Yield of each block of rows what belongs to each part: the part's number, where it begins there, and the rows."""
+    done, row = [0] * len(parts), 0
+    for block in made:
+        for number, part in enumerate(parts):
+            some = block[part[row : row + len(block)]]
+            yield number, done[number], some
+            done[number] += len(some)
+        row += len(block)
 
 
 def column_of(table: CsvTable, name: str) -> Sequence[str]:

@@ -17,6 +17,7 @@ from sottovoce.core.errors import DataError
 from sottovoce.core.native import give_back_memory
 from sottovoce.core.provenance import OF_CLIENTS, Owned, Provenance
 from sottovoce.core.target import Kind, Target
+from sottovoce.data.compact import stretched
 from sottovoce.data.csv_file import CsvTable, join
 from sottovoce.data.dataset import Dataset
 from sottovoce.data.features import held_out, held_out_rows
@@ -93,7 +94,7 @@ def read_own_table(paths: Path | Sequence[Path], keys: TableKeys, folder: Path |
 class SiteRows(NamedTuple):
     """The rows of one site, in the order of its file."""
 
-    x: NDArray[np.float32]
+    x: NDArray[np.float32]  # or compact, which reads alike
     y: NDArray[Any]
     persons: NDArray[np.int64] | None  # whom each row is about, if a column says it
 
@@ -112,9 +113,9 @@ def read_site_table(path: Path, keys: TableKeys, folder: Path | str | None = Non
     y = known.labels(table)
     _check_labels(table, known, y)
     give_back_memory()  # of the text that was read block by block, before the features are made
-    x = known.apply(table)
-    for place in known.ranged if centred else ():
-        x[:, place] = 2 * x[:, place] - 1  # as `Dataset.centred` does it
+    (x,) = known.held(table, np.ones(table.records, np.bool_))
+    if centred:
+        x = stretched(x, known.ranged)
     persons = _names(table, "person", keys.person, frozenset({"", *schema.missing_values}))
     return SiteRows(x, y, _numbered(persons, np.ones(table.records, np.bool_)))
 
@@ -226,7 +227,7 @@ def _dataset(table: CsvTable, keys: TableKeys, schema: Schema) -> Dataset:
             extra=OF_CLIENTS,
         )
     some = test if test.any() else ~test  # a data set needs test records; `untested` takes them away again
-    x_train, x_test = made.apply_to(table, ~test, test) if test.any() else made.apply_to(table, ~test) * 2
+    x_train, x_test = made.held(table, ~test, test) if test.any() else made.held(table, ~test) * 2
     made_set = Dataset(
         name=Path(table.parts[0].name if table.parts else table.name).name.split(".")[0],
         x_train=x_train,

@@ -22,6 +22,7 @@ from sottovoce.assembly.parts import Parts
 from sottovoce.core.errors import InputError, PrivacyError, RunError
 from sottovoce.core.files import PRIVATE, replace_file, sync_folder, write_new
 from sottovoce.data import Shards
+from sottovoce.data.compact import row_blocks
 from sottovoce.data.machine_parts import Away
 
 _FILE: Final = "records.json"  # below checkpoint/, which is not published
@@ -122,7 +123,8 @@ def _mac(parts: Parts, secret: bytes, salt: bytes) -> str:
     digest = hashlib.blake2b(key=secret, salt=salt, person=b"sv records", digest_size=32)
     for name, array in _arrays(parts):
         digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        for rows in row_blocks(array):
+            digest.update(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 

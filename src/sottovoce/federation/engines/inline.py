@@ -8,6 +8,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from sottovoce.data.compact import CompactFeatures
 from sottovoce.federation.engines.process import Call
 from sottovoce.federation.engines.shared_memory import Arrays
 from sottovoce.federation.engines.worker import Blueprint, Worker
@@ -63,6 +64,8 @@ class InlineEngine(Workers):
 
 def _read_only(array: Any) -> Any:
     """Return a view that nobody can write through, as the records of a worker process are."""
+    if isinstance(array, CompactFeatures):  # its rows are copies
+        return array
     view = array.view()
     view.flags.writeable = False
     return view

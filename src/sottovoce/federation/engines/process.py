@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from sottovoce.core.errors import RunError, SottovoceError
-from sottovoce.federation.engines.shared_memory import ArrayPlace, view
+from sottovoce.federation.engines.shared_memory import Places, view
 from sottovoce.federation.engines.worker import Blueprint, Worker
 
 Call = tuple[str, tuple[Any, ...]]  # a method of `Worker` and its arguments
@@ -61,7 +61,7 @@ class _Process:
 
     worker: Worker | None = None
 
-    def start(self, blueprint: Blueprint, descriptor: int, places: dict[str, ArrayPlace]) -> None:
+    def start(self, blueprint: Blueprint, descriptor: int, places: Places) -> None:
         """Map the shared records and make the worker."""
         self.worker = Worker(blueprint, view(descriptor, places))
 

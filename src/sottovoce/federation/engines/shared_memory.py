@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Arrays = dict[str, NDArray[Any]]
+from sottovoce.data.compact import CompactColumn, CompactFeatures
+
+Arrays = dict[str, Any]  # arrays, and features of long tables that read like them
 _ALIGN = 64
 
 
@@ -23,19 +25,47 @@ class ArrayPlace(NamedTuple):
     shape: tuple[int, ...]
 
 
-def publish(arrays: Arrays) -> tuple[int, dict[str, ArrayPlace]]:
+class CompactPlace(NamedTuple):
+    """The places of compact features: of each column its width, and where its places and values are."""
+
+    records: int
+    columns: tuple[tuple[int, ArrayPlace | None, ArrayPlace | float], ...]
+
+
+Places = dict[str, ArrayPlace | CompactPlace]
+
+
+def publish(arrays: Arrays) -> tuple[int, Places]:
     """Copy arrays into a new shared file; return its descriptor and the map to read it with.
 
     The kernel frees the file with its last descriptor, also after kill -9 of everyone.
     """
-    places: dict[str, ArrayPlace] = {}
+    shared: list[tuple[int, NDArray[Any]]] = []
     size = 0
-    for name, array in arrays.items():
-        places[name] = ArrayPlace(size, array.dtype.str, array.shape)
+
+    def place(array: NDArray[Any]) -> ArrayPlace:
+        nonlocal size
+        shared.append((size, array))
         size += -(-max(array.nbytes, 1) // _ALIGN) * _ALIGN
+        return ArrayPlace(shared[-1][0], array.dtype.str, array.shape)
+
+    def compact(features: CompactFeatures) -> CompactPlace:
+        columns = [
+            (
+                column.width,
+                None if column.places is None else place(column.places),
+                place(column.values) if isinstance(column.values, np.ndarray) else float(column.values),
+            )
+            for column in features.columns
+        ]
+        return CompactPlace(features.records, tuple(columns))
+
+    places: Places = {
+        name: compact(array) if isinstance(array, CompactFeatures) else place(array) for name, array in arrays.items()
+    }
     with tempfile.TemporaryFile(dir=_folder(size)) as file:
-        for name, array in arrays.items():
-            file.seek(places[name].offset)
+        for offset, array in shared:
+            file.seek(offset)
             file.write(np.ascontiguousarray(array).data if array.size else b"")
             let_go(array)
         file.truncate(max(size, 1))
@@ -43,13 +73,26 @@ def publish(arrays: Arrays) -> tuple[int, dict[str, ArrayPlace]]:
         return os.dup(file.fileno()), places
 
 
-def view(descriptor: int, places: dict[str, ArrayPlace]) -> Arrays:
+def view(descriptor: int, places: Places) -> Arrays:
     """Map a shared file and return its arrays, read-only."""
     memory = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-    return {
-        name: np.frombuffer(memory, np.dtype(dtype), count=int(np.prod(shape)), offset=offset).reshape(shape)
-        for name, (offset, dtype, shape) in places.items()
-    }
+
+    def array(place: ArrayPlace) -> NDArray[Any]:
+        found = np.frombuffer(memory, np.dtype(place.dtype), count=int(np.prod(place.shape)), offset=place.offset)
+        return found.reshape(place.shape)
+
+    def compact(features: CompactPlace) -> Any:
+        columns = (
+            CompactColumn(
+                width,
+                None if at is None else array(at),
+                array(values) if isinstance(values, ArrayPlace) else np.float32(values),
+            )
+            for width, at, values in features.columns
+        )
+        return CompactFeatures(tuple(columns), features.records)
+
+    return {name: compact(place) if isinstance(place, CompactPlace) else array(place) for name, place in places.items()}
 
 
 def let_go(array: NDArray[Any]) -> None:

@@ -175,3 +175,26 @@ def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
     assert "is already there and was not changed" in capsys.readouterr().err
     assert not list((tmp_path / "out").iterdir())
+
+
+def test_a_schema_that_is_learnt_takes_its_part_of_epsilon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = started(capsys, tmp_path / "out", "--epsilon", "8", "--learn-schema", "2", "--declare", "age=0..120")
+
+    schema = tomllib.loads((tmp_path / "out" / "schema.toml").read_text())
+    assert schema["columns"]["sex"] == {"kind": "category", "categories": ["f", "m"]}
+    assert schema["columns"]["age"]["maximum"] == 120, "what is declared is not learnt"
+    assert 1.9 < schema["learnt"]["epsilon_server"] <= 2
+    summary = told["summary"]
+    assert isinstance(summary, dict)
+    assert 5.9 < summary["epsilon_server"] <= 6
+    assert 7.9 < summary["epsilon_server_population"] <= 8, "both together are what was asked for"
+    assert summary["delta_population"] <= 1e-4
+
+
+@pytest.mark.parametrize("part", ["0", "1", "2", "nan"])
+def test_the_part_for_a_schema_is_a_part(tmp_path: Path, capsys: pytest.CaptureFixture[str], part: str) -> None:
+    options = ["--yes", "--out", str(tmp_path / "out"), "--learn-schema", part]
+
+    assert main(["start", *FILES, "--label", "died", *options]) == 2
+    assert "--learn-schema must be a part of --epsilon 1" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

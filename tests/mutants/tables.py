@@ -11,6 +11,18 @@ BLIND, START = "tests/data/test_blind.py", "tests/cli/test_start.py"
 
 MUTANTS = (
     of(
+        "a-learnt-schema-forgets-its-cost",
+        "ranges that were learnt from records are in no account of the population",
+        ("data/draft.py", "learnt=tuple(learnt_lines(told))", "learnt=()"),
+        tests=START,
+    ),
+    of(
+        "compact-features-lose-what-is-second",
+        "of a word's two buckets and a number's two powers of two only one reaches the model",
+        ("data/compact.py", "for number in range(self.places.shape[1]):", "for number in range(1):"),
+        tests="tests/data/test_compact.py",
+    ),
+    of(
         "doubtful-number-is-guessed",
         "1,234 is read as 1234 though nothing tells so",
         ("data/numerals.py", "(POINT if found.doubtful is None else self._file)", "POINT"),

@@ -25,8 +25,8 @@ MUTANTS = (
         "a site whose columns stand in another order trains other weights than the others",
         (
             "data/preprocessing.py",
-            "in self.columns:\n            made = column.apply",
-            "in sorted(self.columns, key=lambda c: [*table.columns].index(c.name)):\n            made = column.apply",
+            "in self.columns:\n            wide = len(",
+            "in sorted(self.columns, key=lambda c: [*table.columns].index(c.name)):\n            wide = len(",
         ),
         tests=SITES,
     ),

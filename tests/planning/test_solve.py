@@ -198,3 +198,25 @@ def test_a_limit_of_the_cohort_s_members_takes_more_noise() -> None:
     loose, tight = sketch(request), sketch(request, member=2.0)
 
     assert tight.noise > loose.noise and tight.forced and not loose.forced
+
+
+UNITS: dict[str, Any] = {
+    "data": {"clients": 4},
+    "cohort": {"sample_rate": 1},
+    "client": {"batch_size": "all", "local_steps": 1},
+    "privacy": {"unit": "record", "epsilon": 8.0, "delta": 1e-4, "clip_norm": 1.0},
+}
+
+
+def test_plans_that_protect_records_are_searched_too() -> None:
+    experiment, limits = small(**UNITS), parse_constraints("epsilon<=2, rounds<=12, up<=100kB")
+    solved = solve(experiment, limits)
+
+    assert {solution.plan["scheme"] for solution in solved.solutions} >= {"fl-std", "fl-sign"}
+    for solution in solved.solutions[:3]:
+        alone = plan(apply(experiment, solution.changes))
+        assert alone["privacy"]["epsilon"] <= 2
+        assert alone["rounds"] <= 12
+    assert "kept by the noise" in solved.blames[0].sentence
+    with pytest.raises(InputError, match="stands in the way|nor all of them"):
+        solve(experiment, parse_constraints("epsilon<=2, up<=1B"))

@@ -46,6 +46,28 @@ def test_a_private_plan_is_played_with_its_noise() -> None:
     assert one["score"] > other["score"] + 0.2
 
 
+@pytest.mark.parametrize("unit", ["record", "person"])
+def test_a_plan_that_protects_units_is_played_with_as_many_synthetic_ones(unit: str) -> None:
+    private = {"unit": unit, "clip_norm": 1.0, "delta": 1e-4, "min_units": 20}
+    table = {"source": "a.csv", "label": "b", "schema": "c.toml", "person": "patient"} if unit == "person" else {}
+    quiet, loud = (
+        small(
+            data={"clients": 4, **table},
+            privacy=private | {"noise_multiplier": noise},
+            client={"batch_size": "all", "local_steps": 1},
+            experiment={"rounds": 20},
+            cohort={"sample_rate": 1},
+        )
+        for noise in (1.0, 3000.0)
+    )
+
+    (one, other), told = try_plans(quiet, [quiet, loud], shape(), units=800, seconds=120)
+
+    assert not told["problems"]
+    assert one is not None and other is not None
+    assert one["score"] > other["score"] + 0.2
+
+
 def test_a_plan_that_has_no_time_left_says_how_far_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
     from sottovoce.search import trial
 

@@ -11,8 +11,8 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from sottovoce.core.errors import DataError, InputError
 from sottovoce.core.validate import nearest
 from sottovoce.data.blind import BUCKETS
 from sottovoce.data.csv_file import CsvTable
+from sottovoce.data.learnt import learnt_lines
 from sottovoce.data.numerals import parse_number
 from sottovoce.data.preprocessing import fit_classes, kind_of
 from sottovoce.data.schema import MISSING_VALUES, Schema
@@ -65,6 +66,16 @@ class Draft:
     classes: tuple[str, ...]
     columns: tuple[DraftColumn, ...]
     classes_from: str  # in words
+    learnt: tuple[str, ...] = ()  # lines of the schema that say what was learnt privately, and what that cost
+
+    def with_learnt(self, told: Mapping[str, Any]) -> Draft:
+        """Return the draft with the ranges and lists that were learnt privately; a column of which nothing was stays.
+
+        `told` is what the statistics answered.
+        """
+        known = {name: column for name, column in told["learnt"].items() if column["kind"] != "ignore"}
+        columns = tuple(_learnt(column, known.get(column.name)) for column in self.columns)
+        return replace(self, columns=columns, learnt=tuple(learnt_lines(told)))
 
     @property
     def used(self) -> list[DraftColumn]:
@@ -79,7 +90,8 @@ class Draft:
     def text(self) -> str:
         """Return the schema file."""
         lines = [
-            "# Drafted by `sottovoce start`. Nothing here was read off the records but which columns hold numbers.",
+            "# Drafted by `sottovoce start`. Nothing here was read off the records but which columns hold numbers"
+            + (", and what is called learnt." if self.learnt else "."),
             "# A range or a list of categories that you know without the records (a form, a textbook, round numbers)",
             "# makes the model better. Write it in place of `scale` or `buckets`:",
             "#     minimum = 0",
@@ -92,6 +104,7 @@ class Draft:
             f"[label]   # {self.classes_from}",
             f"classes = {json.dumps(list(self.classes), ensure_ascii=False)}   # the last of two is the positive one",
         ]
+        lines += ["", *self.learnt] if self.learnt else []
         for column in self.columns:
             lines += ["", f"[columns.{json.dumps(column.name, ensure_ascii=False)}]   # {column.reason}"]
             lines += [f'kind = "{column.kind}"']
@@ -225,6 +238,15 @@ def _column(table: CsvTable, name: str, declared: Declared | None, *, ignored: b
         keys: dict[str, object] = {"minimum": declared[0], "maximum": declared[1]}
         return DraftColumn(name, "number", keys, "numbers; the range is declared by you", declared=True)
     return DraftColumn(name, "category", {"categories": list(declared)}, "words; declared by you", declared=True)
+
+
+def _learnt(column: DraftColumn, known: Mapping[str, Any] | None) -> DraftColumn:
+    if known is None or column.declared or column.kind == "ignore":
+        return column
+    kept = {key: value for key, value in known.items() if key in ("minimum", "maximum", "categories")}
+    return replace(
+        column, kind=str(known["kind"]), keys=kept, reason="learnt privately, at the cost above", declared=True
+    )
 
 
 def _last_word(name: str) -> str:

@@ -18,14 +18,22 @@ def learnt_text(told: Mapping[str, Any], label: str | None) -> str:
         "",
         'others = "ignore"',
         "",
+        *learnt_lines(told),
+    ]
+    for name, column in told["learnt"].items():
+        lines += ["", *(_learnt_label(column) if name == label else _learnt_column(name, column))]
+    return "\n".join(lines) + "\n"
+
+
+def learnt_lines(told: Mapping[str, Any]) -> list[str]:
+    """Return the table that says for whom a schema was learnt, and what that cost."""
+    numbers = {key: told[key] for key in ("epsilon", "epsilon_server", "delta") if told[key] is not None}
+    return [
         "[learnt]",
         f"unit = {json.dumps(told['unit'])}",
         *(f"{key} = {value!r}" for key, value in numbers.items()),
         f"cost = {json.dumps(json.dumps(told['cost']))}",
     ]
-    for name, column in told["learnt"].items():
-        lines += ["", *(_learnt_label(column) if name == label else _learnt_column(name, column))]
-    return "\n".join(lines) + "\n"
 
 
 def _learnt_label(column: Mapping[str, Any]) -> list[str]:

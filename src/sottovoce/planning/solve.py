@@ -94,14 +94,11 @@ class Solved:
 
 def solve(experiment: Experiment, constraints: tuple[Constraint, ...]) -> Solved:
     """Return plans that keep all limits; raise if there are none, and name what stands in the way."""
-    if experiment.privacy is not None and experiment.privacy.unit != "client":
-        raise InputError(
-            f'[privacy] unit = "{experiment.privacy.unit}" is planned as it is, without a search over clients; use '
-            "sottovoce plan without this option"
-        )
     experiment, summed = _with_real_sum(experiment)
     parts, estimated = gather_shapes(experiment)
     parts = replace(parts, experiment=limited(experiment, constraints))
+    if experiment.privacy is not None and experiment.privacy.unit != "client":
+        return _solve_units(parts, constraints, estimated, summed)
     offers, left_out, reasons = _offers(parts, constraints)
     kept = feasible(offers, constraints)
     if not offers and reasons:
@@ -123,6 +120,68 @@ def solve(experiment: Experiment, constraints: tuple[Constraint, ...]) -> Solved
         judged_devices(experiment),
         summed,
     )
+
+
+def _solve_units(parts: Parts, constraints: tuple[Constraint, ...], estimated: list[str], summed: str) -> Solved:
+    """Search where records or persons are protected: schemes and rounds, all sites in every round, as the file has it.
+
+    These plans have no draws of clients to account, so each is planned as a whole and nothing is sketched.
+    """
+    own = parts.experiment
+    found, left_out = senders(parts)
+    planned: list[tuple[Offer, Solution]] = []
+    reasons: list[str] = []
+    for sender in found:
+        for pace in paces(parts, constraints):
+            if pace.sample_rate != own.cohort.sample_rate:
+                continue
+            changes = unit_changes(sender, pace.rounds, own)
+            try:
+                experiment = apply(sender.experiment, changes)
+                scheme = experiment.make_scheme().fit(parts.network.layout)
+                plan = plan_parts(replace(parts, experiment=experiment, scheme=scheme), estimated)
+            except SottovoceError as error:
+                reasons.append(str(error))
+                continue
+            offer = Offer(sender, Paced(pace, parts, None), plan["bits_per_coordinate"] or 32, plan["limits"])
+            planned.append((offer, Solution(changes, plan)))
+    offers = [offer for offer, _ in planned]
+    kept = {offer: solution for offer, solution in planned if all(c.holds(offer.figures) for c in constraints)}
+    if not kept:
+        raise InputError(impossible(offers, constraints) if offers else f"no plan can be made: {reasons[0]}")
+    best = front(list(kept))
+    shown = [kept[offer] for offer in _spread(best, parts.scheme.name)[:SHOWN]]
+    shown.sort(key=lambda solution: -(solution.reach or 0.0))
+    noises = sorted(solution.plan["noise_multiplier"] for solution in kept.values())
+    words = f"is kept by the noise of each plan, z {noises[0]:.3g} to {noises[-1]:.3g}"
+    blames = [
+        Blame(constraint, 0, 0, f"{constraint.text} {words}")
+        if constraint.name.startswith("epsilon")
+        else blame(offers, [constraint], own.experiment.rounds)[0]
+        for constraint in constraints
+    ]
+    return Solved(constraints, shown, len(offers), len(kept), len(best), blames, left_out, judged_devices(own), summed)
+
+
+def unit_changes(sender: Sender, rounds: int, experiment: Experiment) -> dict[str, str]:
+    """Return what to change in a file that protects records or persons, as --set takes it."""
+    table = experiment.privacy
+    targets = {} if table is None else {"epsilon": table.epsilon, "epsilon_server": table.epsilon_server}
+    return {
+        "scheme.name": sender.bound.name,
+        **({} if sender.ratio is None else {"scheme.ratio": f"{sender.ratio:g}"}),
+        "cohort.sample_rate": str(experiment.cohort.sample_rate),
+        "experiment.rounds": str(rounds),
+        **{f"privacy.{name}": repr(value) for name, value in targets.items() if value is not None},
+        **_of_signs(sender),
+    }
+
+
+def _of_signs(sender: Sender) -> dict[str, str]:
+    """Return the clip norm that signs have: a key of the file cannot be taken away by --set."""
+    if sender.bound.form != "signs":
+        return {}
+    return {"privacy.clipping": "fixed", "privacy.clip_norm": repr(sender.bound.length**0.5)}
 
 
 def _with_real_sum(experiment: Experiment) -> tuple[Experiment, str]:
@@ -277,8 +336,7 @@ def changes_of(offer: Offer) -> dict[str, str]:
     targets = {"epsilon": table.epsilon, "epsilon_server": table.epsilon_server}
     changes |= {f"privacy.{name}": repr(value) for name, value in targets.items() if value is not None}
     changes["privacy.max_participations"] = str(known.most)
-    if sender.bound.form == "signs":  # a key of the file cannot be taken away by --set, but can be what signs have
-        changes |= {"privacy.clipping": "fixed", "privacy.clip_norm": repr(sender.bound.length**0.5)}
+    changes |= _of_signs(sender)
     if known.forced:
         changes["privacy.noise_multiplier"] = f"{math.ceil(known.noise * 1e6) / 1e6:.6f}"
     return changes

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from sottovoce.core.errors import InputError
 from sottovoce.data.csv_file import CsvTable
@@ -34,11 +34,17 @@ class FirstRun:
     delta: float
     epsilon: float
     measures: bool  # sites measure on units that they set aside
+    learns: float  # part of epsilon for ranges and lists of categories; 0: none are learnt
     rules: tuple[str, ...]
     notes: tuple[str, ...]
 
+    @property
+    def training(self) -> float:
+        """Return the part of epsilon that is left for the model."""
+        return self.epsilon - self.learns
 
-def choose(table: CsvTable, drafted: Draft, epsilon: float, *, measures: bool = True) -> FirstRun:
+
+def choose(table: CsvTable, drafted: Draft, epsilon: float, *, measures: bool = True, learns: float = 0.0) -> FirstRun:
     """Choose unit, scheme, model and settings; raise where no choice can work."""
     parts = table.parts or (table,)
     if drafted.person is None:
@@ -64,10 +70,12 @@ def choose(table: CsvTable, drafted: Draft, epsilon: float, *, measures: bool = 
         delta=delta,
         epsilon=epsilon,
         measures=measures,
+        learns=learns,
         rules=(
             f"read: {table.records} records in {len(parts)} file{'s' * (len(parts) > 1)}, each a site; label "
             f"{drafted.label!r} with classes {', '.join(drafted.classes)} ({drafted.classes_from})",
             _columns(drafted),
+            *_learning(drafted, epsilon, learns),
             f"unit: {unit}, because {why}",
             f"public: how many {unit}s each site has, {units} in all, and which columns hold numbers",
             "scheme: fl-std with full batches, because every unit in every round needs the least noise, and a few "
@@ -95,6 +103,34 @@ def _columns(drafted: Draft) -> str:
     words += [f"declared by you: {', '.join(declared)}"] if declared else []
     words += [f"left out: {', '.join(left_out)}"] if left_out else []
     return f"columns: {'; '.join(words)}; no range and no category was read off the records"
+
+
+def _learning(drafted: Draft, epsilon: float, learns: float) -> list[str]:
+    """Say what learning ranges and lists costs."""
+    if not learns:
+        return []
+    names = ", ".join(drafted.undeclared)
+    return [
+        f"learnt: ranges and lists of {names}, by noisy sums over all units, with epsilon {learns:g} against the "
+        f"server; the model has the other {epsilon - learns:g}, and each half of delta"
+    ]
+
+
+def learning_tables(paths: Sequence[Path], drafted: Draft, chosen: FirstRun) -> dict[str, Any]:
+    """Return the tables of the run that learns ranges and lists privately, before the model is trained."""
+    data: dict[str, Any] = {"source": [_from_here(path) for path in paths]}
+    data |= {"partition": "by-id" if len(paths) > 1 else "iid", "clients": len(paths)}
+    if drafted.person is not None:
+        data["person"] = drafted.person
+    privacy: dict[str, Any] = {"unit": chosen.unit, "epsilon_server": chosen.learns, "delta": chosen.delta / 2}
+    if chosen.smallest < USUAL:
+        privacy["min_units"] = chosen.smallest // 2
+    return {
+        "experiment": {"name": "start-schema", "seed": 1},
+        "data": data,
+        "privacy": privacy,
+        "statistics": {"learn": True, "columns": list(drafted.undeclared)},
+    }
 
 
 def _measuring(measures: bool, unit: Unit) -> str:
@@ -185,8 +221,8 @@ def _privacy(chosen: FirstRun) -> list[str]:
     return [
         *([aside] if chosen.measures else []),
         f'\n[privacy]\nunit = "{chosen.unit}"',
-        f"epsilon_server = {chosen.epsilon:g}   # epsilon against outsiders follows, and is at most this",
-        f"delta = {chosen.delta:g}",
+        f"epsilon_server = {chosen.training:g}   # epsilon against outsiders follows, and is at most this",
+        f"delta = {chosen.delta / 2 if chosen.learns else chosen.delta:g}",
         *([few] if chosen.smallest < USUAL else []),
         '\n[aggregation]\nsecure = "ideal"   # simulated; "real" runs the protocol with all its bytes',
     ]

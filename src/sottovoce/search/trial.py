@@ -47,20 +47,22 @@ def try_plans(
     shape: Dataset,
     *,
     on: str | None = None,
+    units: int | None = None,
     seconds: float = SECONDS,
     observe: Callable[[str], None] = lambda text: None,
 ) -> tuple[list[Record | None], Record]:
     """Play plans of an experiment in turn, and return what each reached and what they were tried on.
 
     `shape` is a data set like the clients', of which nothing but shape, type and classes is used. Each plan gets an
-    equal part of the time that is left; one that is not done by then is told with the rounds that it played.
+    equal part of the time that is left; one that is not done by then is told with the rounds that it played. Where
+    records or persons are protected, `units` says how many there are: each is a synthetic record.
 
     Guarantee: no record of the clients is read here.
     """
     if not 1 <= seconds <= 3600:
         raise InputError(f"--try must be from 1 to 3600 seconds, got {seconds:g}")
     began = time.monotonic()
-    records = _public(experiment, on) if on is not None else synthetic(shape, _count(experiment))
+    records = _public(experiment, on) if on is not None else synthetic(shape, units or _count(experiment))
     counts = np.bincount(records.y_test, minlength=records.classes)
     binary = records.classes == 2
     told: Record = {
@@ -167,7 +169,11 @@ def _simulated(plan: Experiment) -> Experiment:
     kind = data.get("partition")
     data |= {"source": "synthetic.npz", "partition": kind if kind in ("iid", "dirichlet", "shards") else "iid"}
     if "privacy" in tables:
-        tables["privacy"] = {key: value for key, value in tables["privacy"].items() if key not in _SPARED}
+        privacy = {key: value for key, value in tables["privacy"].items() if key not in _SPARED}
+        if privacy.get("unit", "client") != "client":  # a synthetic record stands for a person
+            privacy = {key: value for key, value in privacy.items() if key not in ("units", "max_rows")}
+            privacy["unit"] = "record"
+        tables["privacy"] = privacy
     secure = {"real": "ideal", "ballot": "ideal-ballot"}  # the same sums, without the cryptography
     table = tables.get("aggregation", {})
     if table.get("secure") in secure:
@@ -190,4 +196,6 @@ def without_records(dataset: Dataset) -> Dataset:
     """Return one record of each class as zeros: the shape of a data set, and nothing of what is in it."""
     zeros = np.zeros((dataset.classes, *dataset.shape), dataset.x_train.dtype)
     labels = np.arange(dataset.classes, dtype=np.int64)
-    return replace(dataset, x_train=zeros, y_train=labels, x_test=zeros, y_test=labels, ids=None, properties={})
+    return replace(
+        dataset, x_train=zeros, y_train=labels, x_test=zeros, y_test=labels, ids=None, persons=None, properties={}
+    )

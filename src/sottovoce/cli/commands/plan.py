@@ -115,8 +115,9 @@ def _tried(experiment: Experiment, solved: Solved, on: str | None, seconds: floa
     from sottovoce.planning.solve import apply
     from sottovoce.search.trial import ranked, try_plans, without_records
 
-    shape = without_records(gather_shapes(experiment)[0].dataset)
+    parts = gather_shapes(experiment)[0]
+    shape = without_records(parts.dataset)
     plans = [apply(experiment, solution.changes) for solution in solved.solutions]
-    trials, tried = try_plans(experiment, plans, shape, on=on, seconds=seconds, observe=note)
+    trials, tried = try_plans(experiment, plans, shape, on=on, units=parts.units, seconds=seconds, observe=note)
     told = solved.describe()
     return told | {"solutions": ranked(told["solutions"], trials), "tried": tried}

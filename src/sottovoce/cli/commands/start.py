@@ -13,7 +13,7 @@ import typer
 
 from sottovoce.cli.options import AsJson, Quiet
 from sottovoce.cli.output import messages, note, put, put_json
-from sottovoce.core.errors import InputError, SottovoceError
+from sottovoce.core.errors import InputError, RunError, SottovoceError
 from sottovoce.core.files import replace_file
 
 if TYPE_CHECKING:
@@ -58,6 +58,15 @@ def start(
         list[str] | None, typer.Option("--ignore", metavar="COLUMN", help="Leave it out.", show_default=False)
     ] = None,
     epsilon: Annotated[float, typer.Option("--epsilon", metavar="E", help="Against the server.")] = 1.0,
+    learn_schema: Annotated[
+        float | None,
+        typer.Option(
+            "--learn-schema",
+            metavar="E",
+            help="Part of --epsilon for ranges and lists that you do not declare.",
+            show_default=False,
+        ),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Ask nothing, and run.")] = False,
     test: Annotated[
         Path | None,
@@ -89,12 +98,15 @@ def start(
         raise InputError(f"{out} is already there and was not changed; give another --out")
     if not 1e-3 <= epsilon <= 1e4:
         raise InputError(f"--epsilon must be in [0.001, 10000], got {epsilon:g}")
+    if learn_schema is not None and not 0 < learn_schema < epsilon:
+        raise InputError(f"--learn-schema must be a part of --epsilon {epsilon:g}, above 0, got {learn_schema:g}")
     if test is not None and (test_public or public):
         raise InputError("--test names the records to measure on; leave --test-public and --public out")
     with messages(quiet=quiet, private=True):
         paths, table, drafted = _drafted(files, label, person, classes, _declared(declare or []), ignore or [], yes=yes)
         measures = test is None and not test_public and not public
-        chosen = choose(table, drafted, epsilon, measures=measures)
+        learns = learn_schema if learn_schema is not None and drafted.undeclared else 0.0
+        chosen = choose(table, drafted, epsilon, measures=measures, learns=learns)
     for line in chosen.rules:
         note(line)
     for line in chosen.notes if sys.stderr is not None and sys.stderr.isatty() else ():
@@ -168,17 +180,34 @@ class _Work:
         """Write schema and experiment file; nothing half-written stays."""
         self.out.mkdir(parents=True)
         try:
-            replace_file(self.schema, self.drafted.text())
+            replace_file(self.schema, self._schema_text())
             replace_file(self.experiment, self._text(private=True))
         except BaseException:
             shutil.rmtree(self.out, ignore_errors=True)
             raise
         note(f"wrote {self.schema} and {self.experiment}")
-        if self.drafted.undeclared:
+        if self.drafted.undeclared and not self.chosen.learns:
             note(
                 f"check {self.schema}: a range or list that you know without the records makes the model better "
                 f"(--declare), for {', '.join(self.drafted.undeclared)}"
             )
+
+    def _schema_text(self) -> str:
+        """Return the schema, with what is learnt privately where that was asked for."""
+        if not self.chosen.learns:
+            return self.drafted.text()
+        from sottovoce.config.experiment import parse
+        from sottovoce.planning.start import learning_tables
+        from sottovoce.runs.loop import run
+
+        with messages(quiet=self.quiet, private=True):
+            told = run(parse(learning_tables(self.paths, self.drafted, self.chosen)), self.out / "schema-run")
+        if told["statistics"] is None:
+            raise RunError("no range was learnt, because too few sites answered; start again without --learn-schema")
+        drafted = self.drafted.with_learnt(told["statistics"])
+        if drafted.undeclared:
+            note(f"nothing stood out of the noise for {', '.join(drafted.undeclared)}: features that need no range")
+        return drafted.text()
 
     def _text(self, *, private: bool) -> str:
         from sottovoce.planning.start import experiment_text

@@ -218,5 +218,5 @@ def test_plans_that_protect_records_are_searched_too() -> None:
         assert alone["privacy"]["epsilon"] <= 2
         assert alone["rounds"] <= 12
     assert "kept by the noise" in solved.blames[0].sentence
-    with pytest.raises(InputError, match="stands in the way|nor all of them"):
+    with pytest.raises(InputError, match=r"stands in the way|nor all of them"):
         solve(experiment, parse_constraints("epsilon<=2, up<=1B"))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -110,3 +111,17 @@ def test_onnx_has_the_answers_of_every_task_under_their_names(tmp_path: Path, na
     assert [output.name for output in session.get_outputs()] == list(wanted)
     for key, found in zip(wanted, session.run(list(wanted), {"records": x}), strict=True):
         np.testing.assert_allclose(found, wanted[key], rtol=1e-5, atol=1e-4)
+
+
+def test_safetensors_hold_the_tensors_by_name_and_the_architecture(tmp_path: Path) -> None:
+    files = pytest.importorskip("safetensors")
+    net = network("cnn", (12, 12, 1), 10)
+    params = net.initialise(np.random.default_rng(1))
+
+    export(net, params, "safetensors", tmp_path / "model.safetensors", {"input_type": "uint8"})
+
+    with files.safe_open(tmp_path / "model.safetensors", "numpy") as read:
+        tensors = {name: read.get_tensor(name) for name in read.keys()}  # noqa: SIM118
+        told = json.loads(read.metadata()["sottovoce"])
+    assert np.array_equal(net.layout.join(tensors), params)
+    assert told["name"] == "cnn" and told["inputs"] == {"input_type": "uint8"}

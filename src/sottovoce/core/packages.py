@@ -23,6 +23,7 @@ OPTIONAL: Final = {
     "prometheus_client": ("prometheus-client", "metrics"),
     "pyarrow": ("pyarrow", "parquet"),
     "ray": ("ray", "ray"),
+    "safetensors": ("safetensors", "safetensors"),
     "sklearn": ("scikit-learn", "studies"),
     "tensorboard": ("tensorboard", "tensorboard"),
     "torch": ("torch", "torch"),

@@ -3,6 +3,7 @@
 torch  a .pt2 file of `torch.export`: `torch.export.load(file).module()(records)` gives answers
 onnx   the same graph in ONNX, by torch; needs the packages of the extra [onnx]
 npz    the tensors by name, and the architecture as JSON
+safetensors  the same in that format, the JSON in its metadata; of a torch module the weights by their names in it
 
 All take records as they are stored (uint8 images, float32 features, token ids as int64); the scaling is inside. Torch
 and ONNX return what the task answers (`LearningTask.torch_answers`): one row of probabilities a record, a column for
@@ -27,7 +28,7 @@ from sottovoce.models.base import Model
 from sottovoce.models.module import TorchNetwork
 from sottovoce.models.network import Network
 
-SUFFIX: Final = {"torch": ".pt2", "onnx": ".onnx", "npz": ".npz"}
+SUFFIX: Final = {"torch": ".pt2", "onnx": ".onnx", "npz": ".npz", "safetensors": ".safetensors"}
 FORMS: Final = tuple(SUFFIX)
 VERSION: Final = 1
 _ONNX: Final = ("onnx", "onnxscript", "torch")
@@ -51,7 +52,7 @@ def export(
             f"{network.name} is a torch module, and an npz holds no code; use torch or onnx, or take `.model` of the "
             "result"
         )
-    if front is not None and form != "npz":
+    if front is not None and form not in ("npz", "safetensors"):
         raise InputError(
             f"--to {form} writes a graph of layers, and front {front.name!r} before this model is none; use --to "
             "npz, which holds the front's numbers too, or sottovoce predict"
@@ -70,6 +71,8 @@ def export(
                 known = {} if whitening is None else whitening.arrays()
                 arrays |= {f"whitening.{name}": array for name, array in known.items()}
                 np.savez(file, allow_pickle=False, architecture=np.array(told.encode()), **arrays)
+        elif form == "safetensors":
+            _safetensors(network, params, draft, told, front.arrays() if front else {})
         elif form == "torch":
             _torch(network, params, draft, told, str(facts.get("input_type", "float32")))
         else:
@@ -111,6 +114,17 @@ def _head(network: Network | TorchNetwork) -> dict[str, Any]:
         "task": network.task.name,
         "output": network.task.reading,
     }
+
+
+def _safetensors(
+    network: Network | TorchNetwork, params: Vector, path: Path, told: str, front: Mapping[str, Any]
+) -> None:
+    require("--to safetensors", "safetensors")
+    from safetensors.numpy import save_file
+
+    arrays = {**network.layout.views(params), **{f"front.{name}": array for name, array in front.items()}}
+    # The format stores memory as it lies, and a view of the flat vector need not lie alone.
+    save_file({name: np.array(array, order="C") for name, array in arrays.items()}, path, {"sottovoce": told})
 
 
 def _torch(network: Network | TorchNetwork, params: Vector, path: Path, told: str, dtype: str) -> None:

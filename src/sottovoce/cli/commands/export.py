@@ -16,10 +16,17 @@ EXAMPLE = "Example: sottovoce export runs/patients --to torch --out patients.pt2
 
 def export(
     run: RunFolderPath,
-    to: Annotated[str, typer.Option("--to", metavar="FORM", help="torch, onnx or npz.", show_default=False)],
+    to: Annotated[
+        str, typer.Option("--to", metavar="FORM", help="torch, onnx, npz or safetensors.", show_default=False)
+    ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Where to write; else <run>.pt2, .onnx, .npz.", show_default=False),
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="Where to write; else <run>.pt2, .onnx, .npz, .safetensors.",
+            show_default=False,
+        ),
     ] = None,
     features: Annotated[
         bool, typer.Option("--features", help="onnx of a table: the graph reads features, not columns.")
@@ -31,7 +38,7 @@ def export(
 
     torch is a program of torch.export, onnx the same by ONNX: both take stored records and return probabilities, or
     the values of numbers. The ONNX of a table has one input a column instead, numbers (double) and words (string).
-    npz holds the tensors by name, and the architecture as JSON.
+    npz and safetensors hold the tensors by name, and the architecture as JSON.
     """
     from sottovoce.core.validate import one_of
     from sottovoce.models.export import FORMS, SUFFIX

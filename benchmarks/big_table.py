@@ -106,7 +106,7 @@ def _experiment(folder: str) -> dict[str, object]:
         "experiment": {"rounds": 1, "seed": 1},
         "data": {"source": f"{folder}/site_*.csv", "label": "died", "schema": f"{folder}/schema.toml"},
         "model": {"name": "logistic"},
-        "client": {"batch_size": 1000, "local_steps": 5, "lr": 0.1},
+        "client": {"batch_size": 1000, "local_steps": 5, "client_lr": 0.1},
         "engine": {"workers": 1},
         "cohort": {"sample_rate": 1.0},
     }

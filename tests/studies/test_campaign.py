@@ -13,7 +13,7 @@ from sottovoce.report.evidence import evidence_page
 from sottovoce.studies import campaign, catalogue, published
 from sottovoce.studies.campaign import (
     CampaignFile,
-    Task,
+    RowTask,
     campaign_names,
     evidence,
     play,
@@ -47,7 +47,7 @@ def test_what_ships_names_tables_and_rows_that_exist_and_no_two_files_are_one(na
 def test_every_printed_row_of_every_table_has_a_file_of_its_own() -> None:
     for name in catalogue.all_names():
         rows = dict.fromkeys(cell["row"] for cell in catalogue.study_of(name).printed(name))
-        assert len({Task(name, row, "full", 1).file(Path()) for row in rows}) == len(rows), name
+        assert len({RowTask(name, row, "full", 1).file(Path()) for row in rows}) == len(rows), name
 
 
 def test_parts_are_all_rows_and_no_row_twice() -> None:

@@ -20,7 +20,7 @@ from sottovoce.federation.engines.local import cores
 from sottovoce.models import Front, Model, Network, TaskKeys, make_front, network
 from sottovoce.models.base import Shape
 from sottovoce.models.fronts import is_function
-from sottovoce.models.whitening import Records, Whitening
+from sottovoce.models.whitening import RowsFront, Whitening
 
 _FORMULAS = ("fourier", "hashed")  # fronts that are formulas and a seed
 
@@ -94,7 +94,7 @@ def plain_front(
 ) -> Front:
     """Return the front that a table names, for stored records; not fitted yet."""
     if table.front == "none":
-        return Records(shape, input_scale)
+        return RowsFront(shape, input_scale)
     keys: dict[str, Any] = {}
     if table.front == "fourier":
         centre, spread = _ranges(preprocessing)

@@ -116,7 +116,7 @@ class Whitening:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Records:
+class RowsFront:
     """The front of records that are whitened as they are: a row of numbers each, on the scale that a network reads."""
 
     input_shape: Shape

@@ -53,7 +53,7 @@ class CampaignFile(BaseModel):
     rows: tuple[_Rows, ...] = Field(min_length=1)
 
 
-class Task(NamedTuple):
+class RowTask(NamedTuple):
     """One row with one seed: what one file of evidence tells."""
 
     table: str
@@ -100,13 +100,13 @@ def read_campaign(name: str) -> CampaignFile:
         raise InputError(f"campaign {name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
-def tasks(campaign: CampaignFile, part: tuple[int, int] = (1, 1)) -> list[Task]:
+def tasks(campaign: CampaignFile, part: tuple[int, int] = (1, 1)) -> list[RowTask]:
     """Return what is played, each once, first all seeds of the rows that come first; of several parts, one."""
-    known: dict[Task, None] = {}
+    known: dict[RowTask, None] = {}
     for batch in campaign.rows:
         for row in _rows(batch.table, batch.only):
             for seed in range(1, batch.seeds + 1):
-                known[Task(batch.table, row, campaign.scale, seed)] = None
+                known[RowTask(batch.table, row, campaign.scale, seed)] = None
     number, of = part
     return list(known)[number - 1 :: of]
 
@@ -119,8 +119,8 @@ def play(
     out: Path | str = "runs/reproduce",
     workers: int | None = None,
     observe: Callable[[str, int, Record], None] = lambda cell, rounds, record: None,
-    tell: Callable[[int, int, Task], None] = lambda done, total, task: None,
-) -> Iterator[tuple[Task, str | None]]:
+    tell: Callable[[int, int, RowTask], None] = lambda done, total, task: None,
+) -> Iterator[tuple[RowTask, str | None]]:
     """Play what has no file yet, and yield each task with the reason if it could not be played.
 
     A run that was interrupted goes on; one that another process plays at this moment is left to it.
@@ -159,7 +159,7 @@ def read_evidence(cells: Path) -> list[dict[str, Any]]:
     for path in sorted(cells.rglob("*.json")):
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
-            Task(record["table"], record["row"], record["scale"], int(record["seed"]))
+            RowTask(record["table"], record["row"], record["scale"], int(record["seed"]))
             found.append(record)
         except (OSError, ValueError, KeyError, TypeError):
             raise InputError(f"{path} is no file of evidence; delete it, or write it again by --campaign") from None
@@ -267,7 +267,7 @@ def _has(word: str, name: str) -> bool:
     return re.search(rf"(?<![\w.-]){re.escape(word.lower())}(?![\w-])", name.lower()) is not None
 
 
-def _write(path: Path, task: Task, setup: Sequence[str], lines: Sequence[dict[str, Any]], cpu: float) -> None:
+def _write(path: Path, task: RowTask, setup: Sequence[str], lines: Sequence[dict[str, Any]], cpu: float) -> None:
     record = {
         "table": task.table,
         "row": task.row,

@@ -185,7 +185,7 @@ def _campaign(
     name: str, part: str, cells: Path, folder: Path, workers: int | None, *, quiet: bool, as_json: bool
 ) -> None:
     from sottovoce.cli.progress import view
-    from sottovoce.studies.campaign import Task, play, read_campaign
+    from sottovoce.studies.campaign import RowTask, play, read_campaign
 
     chosen, share = read_campaign(name), _share(part)
     if hasattr(os, "nice"):
@@ -200,7 +200,7 @@ def _campaign(
                 shown.start(cell, rounds)
             shown.show(cell, record)
 
-        def tell(done: int, total: int, task: Task) -> None:
+        def tell(done: int, total: int, task: RowTask) -> None:
             started.clear()
             shown.say(f"{done + 1} of {total}: {task.words}")
 

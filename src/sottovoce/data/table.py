@@ -94,7 +94,7 @@ def read_own_table(paths: Path | Sequence[Path], keys: TableKeys, folder: Path |
 class SiteRows(NamedTuple):
     """The rows of one site, in the order of its file."""
 
-    x: NDArray[np.float32]  # or compact, which reads alike
+    x: NDArray[np.float32]
     y: NDArray[Any]
     persons: NDArray[np.int64] | None  # whom each row is about, if a column says it
 
@@ -117,7 +117,7 @@ def read_site_table(path: Path, keys: TableKeys, folder: Path | str | None = Non
     if centred:
         x = stretched(x, known.ranged)
     persons = _names(table, "person", keys.person, frozenset({"", *schema.missing_values}))
-    return SiteRows(x, y, _numbered(persons, np.ones(table.records, np.bool_)))
+    return SiteRows(np.asarray(x), y, _numbered(persons, np.ones(table.records, np.bool_)))
 
 
 def read_tables(files: Sequence[Path], decimal: Decimal | None = None) -> CsvTable:

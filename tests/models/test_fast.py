@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from threadpoolctl import threadpool_limits
 from sottovoce.core.errors import DataError, InputError
 from sottovoce.models import fast
 from sottovoce.models.fast import FastTrainer, unsupported
+from sottovoce.models.kernels import Kernels
 from sottovoce.models.network import Conv2d, DropoutLayer, Flatten, Layer, Linear, MaxPool, Network
 from sottovoce.models.torch_trainer import TorchTrainer
 from sottovoce.models.trainer import LocalTraining, Shard, batches
@@ -256,6 +259,22 @@ MODES = [
 ]
 
 
+# Second convolutions whose rows of taps fill one to four blocks, odd and even, and whose outputs end inside a panel.
+WIDE = [
+    (
+        Network(
+            f"{filters} by {kernel}",
+            (Conv2d(filters, 3), MaxPool(2), Conv2d(19, kernel), MaxPool(2), Flatten(), Linear(7, relu=False)),
+            (14, 13, 1),
+            7,
+            1 / 255,
+        ),
+        10,
+    )
+    for filters, kernel in ((16, 3), (32, 5), (24, 7), (40, 7), (33, 5), (48, 7))
+]
+
+
 @pytest.mark.parametrize("kept", [None, 0.0, 0.005, 0.09, 0.5, 1.0])
 @pytest.mark.parametrize(("network", "batch_size"), MODES, ids=[f"{net.name}-{size}" for net, size in MODES])
 def test_every_way_to_learn_agrees_with_the_twin(network: Network, batch_size: int | None, kept: float | None) -> None:
@@ -312,6 +331,27 @@ def test_a_score_has_the_same_bits_in_any_company() -> None:
         trainer.scores(flat, x).tobytes()
         == np.concatenate([trainer.scores(flat, x[i : i + 1]) for i in range(200)]).tobytes()
     )
+
+
+@pytest.mark.parametrize("kept", [None, 0.005, 0.5])
+def test_avx512_and_avx2_train_and_score_to_the_same_bits(kept: float | None) -> None:
+    spec = find_spec("sottovoce.models._kernels")
+    assert spec is not None and spec.origin is not None
+    library = ctypes.CDLL(spec.origin)
+    if library.sottovoce_level() < 2:
+        pytest.skip("no AVX-512 here")
+    for network, batch_size in (*MODES, *WIDE):
+        rng = default_rng(11)
+        flat = network.initialise(rng)
+        shards = [records(network, count, rng) for count in (10, 3, 14)]
+        trainable = None if kept is None else rng.random(network.dim) < kept
+        found = []
+        for level in (1, 2):
+            trainer = FastTrainer(network, LocalTraining(local_steps=3, batch_size=batch_size))
+            trainer._kernels = Kernels(library, level)
+            rows = updates_of(trainer, flat, shards, rngs(3), trainable)
+            found.append(rows.tobytes() + trainer.scores(flat, shards[2].x).tobytes())
+        assert found[0] == found[1], network.layers
 
 
 def digit_shards(clients: int) -> Iterator[Shard]:

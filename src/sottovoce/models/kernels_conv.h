@@ -5,7 +5,7 @@
 #include "kernels_dense.h"
 
 /* Reduce `window` rows of 16 convolution outputs to one; keep which was first largest, or INACTIVE after the ReLU. */
-TEMPLATE void pool_cell(const float *v, int window, const float *bias, int relu, float *out, int width,
+TEMPLATE void pool_cell(const float *v, int stride, int window, const float *bias, int relu, float *out, int width,
                         uint8_t *where) {
     float line[16];
     float *place = width == 16 ? out : line;
@@ -13,7 +13,7 @@ TEMPLATE void pool_cell(const float *v, int window, const float *bias, int relu,
         Part best = part_of(v + at);
         Mask index = {0};
         for (int q = 1; q < window; q++) {
-            const Part next = part_of(v + q * 16 + at);
+            const Part next = part_of(v + q * stride + at);
             /* NaN wins, as in torch, and stays: nothing is greater than it. */
             const Mask wins = (Mask)(next > best) | (Mask)(next != next);
             best = select_part(wins, next, best);
@@ -34,34 +34,43 @@ TEMPLATE void pool_cell(const float *v, int window, const float *bias, int relu,
 /* Convolve, pool and rectify one padded image. */
 static void conv_forward(const Shape *s, const float *panel, const float *bias, const float *x, float *out,
                               uint8_t *where) {
-    _Alignas(64) float outputs[GROUP * 16];
+    _Alignas(64) float outputs[GROUP * 16 * LINES];
     const float *rows[GROUP];
     const int kernel = s->is.kernel, window = s->window;
     const int batch = s->taps_row >= DEPTH / 2 ? 1 : smaller(kernel, DEPTH / s->taps_row);
-    for (int p = 0; p < s->panels; p++) {
-        const int width = smaller(16, s->is.out - p * 16);
+    const ptrdiff_t apart = (ptrdiff_t)s->taps * 16;
+    for (int p = 0; p < s->panels; p += LINES) {
+        const int lines = smaller(LINES, s->panels - p), wide = 16 * lines;
         for (int first = 0; first < s->positions; first += GROUP) {
             const int count = smaller(GROUP, s->positions - first);
             for (int i = 0; i < count; i++) rows[i] = x + s->position[first + i];
             for (int row = 0; row < kernel; row += batch) {
-                product(rows, count, (ptrdiff_t)row * s->row_stride, smaller(batch, kernel - row), s->row_stride,
-                        s->taps_row, panel + ((int64_t)p * s->taps + row * s->taps_row) * 16, 16, outputs, 16, row > 0);
+                product(lines, rows, count, (ptrdiff_t)row * s->row_stride, smaller(batch, kernel - row), s->row_stride,
+                        s->taps_row, panel + p * apart + (ptrdiff_t)row * s->taps_row * 16, 16, apart, outputs, wide,
+                        row > 0);
             }
-            for (int i = 0; i < count; i += window) {
-                const int cell = (first + i) / window;
-                pool_cell(outputs + i * 16, window, bias + p * 16, s->is.relu, out + s->cell[cell] + p * 16, width,
-                          where + (int64_t)cell * s->out_padded + p * 16);
+            for (int i = 0; i < count * lines; i += window * lines) {
+                const int cell = (first + i / lines) / window;
+                for (int at = p; at < p + lines; at++) {
+                    pool_cell(outputs + i * 16 + (at - p) * 16, wide, window, bias + at * 16, s->is.relu,
+                              out + s->cell[cell] + at * 16, smaller(16, s->is.out - at * 16),
+                              where + (int64_t)cell * s->out_padded + at * 16);
+                }
             }
         }
     }
 }
 
-/* List the gradients that are not zero, by channel (for the kernel) and by position (for the image below). */
-static void conv_lists(Plan *plan, const Shape *s, const float *gradient, const uint8_t *where) {
+/* List the gradients that are not zero, by channel (for the kernel) and, if asked, by position (for the image below);
+ * add those of each channel to its bias, one image at a time. */
+static void conv_lists(Plan *plan, const Shape *s, const float *gradient, const uint8_t *where, int below,
+                       float *bias) {
     Entry *by_channel = plan->by_channel, *by_position = plan->by_position;
     int32_t *channel_count = plan->channel_count, *position_count = plan->position_count;
+    float *sums = plan->sums;
     memset(channel_count, 0, (size_t)s->is.out * sizeof(int32_t));
-    memset(position_count, 0, (size_t)s->positions * sizeof(int32_t));
+    memset(sums, 0, (size_t)s->out_padded * sizeof(float));
+    if (below) memset(position_count, 0, (size_t)s->positions * sizeof(int32_t));
     for (int cell = 0; cell < s->cells; cell++, where += s->out_padded) {
         const float *values = gradient + s->cell[cell];
         for (int first = 0; first < s->is.out; first += 8) {
@@ -69,65 +78,84 @@ static void conv_lists(Plan *plan, const Shape *s, const float *gradient, const 
             if (first + 8 <= s->is.out) {
                 for (int at = 0; at < 8; at += LANES) {
                     const Mask q = __builtin_convertvector(*(const LooseSmall *)(where + first + at), Mask);
-                    const Mask some = (Mask)(part_of(values + first + at) != all_part(0));
-                    live |= bits_of(~(Mask)(q == INACTIVE) & some) << at;
+                    const Part value = part_of(values + first + at);
+                    const Mask some = ~(Mask)(q == INACTIVE) & (Mask)(value != all_part(0));
+                    live |= bits_of(some) << at;
+                    put_part(sums + first + at, part_of(sums + first + at) + (Part)(some & (Mask)value));
                 }
             } else {
                 for (int c = first; c < s->is.out; c++) {
-                    live |= (unsigned)(where[c] != INACTIVE && values[c] != 0) << (c - first);
+                    if (where[c] == INACTIVE || values[c] == 0) continue;
+                    live |= 1u << (c - first);
+                    sums[c] += values[c];
                 }
             }
             for (; live; live &= live - 1) {
                 const int c = first + __builtin_ctz(live);
                 const int position = cell * s->window + where[c];
                 by_channel[(int64_t)c * s->cells + channel_count[c]++] = (Entry){s->position[position], values[c]};
-                by_position[(int64_t)position * s->is.out + position_count[position]++] = (Entry){c, values[c]};
+                if (below) {
+                    by_position[(int64_t)position * s->is.out + position_count[position]++] = (Entry){c, values[c]};
+                }
             }
         }
     }
+    for (int c = 0; c < s->is.out; c++) bias[c] += sums[c];
 }
 
-/* to += sum over entries of value * (a block of the patch at the entry). */
-TEMPLATE void gather_block(const int rows, const int vectors, const Entry *entry, int count, const float *x,
-                           ptrdiff_t row_stride, float *to) {
-    Vector sum[14];
-    for (int i = 0; i < rows * vectors; i++) sum[i] = load(to + 8 * i);
-    for (int e = 0; e < count; e++) {
-        const Vector value = all(entry[e].value);
-        const float *patch = x + entry[e].at;
-        for (int r = 0; r < rows; r++) {
-            for (int v = 0; v < vectors; v++) {
-                sum[r * vectors + v] =
-                    fused(value, load(patch + r * row_stride + 8 * v), sum[r * vectors + v]);
-            }
-        }
+/* Block values are read as lines where a line is one vector and the block is whole lines, else as vectors. */
+#define BLOCK(NAME, Piece, WIDE, READ, PUT, ALL, FUSED)                                                               \
+    /* to += sum over entries of value * (a block of the patch at the entry). */                                      \
+    TEMPLATE void gather_##NAME(const int rows, const int pieces, const Entry *entry, int count, const float *x,      \
+                                ptrdiff_t row_stride, float *to) {                                                    \
+        Piece sum[14];                                                                                                \
+        for (int i = 0; i < rows * pieces; i++) sum[i] = READ(to + WIDE * i);                                         \
+        for (int e = 0; e < count; e++) {                                                                             \
+            const Piece value = ALL(entry[e].value);                                                                  \
+            const float *patch = x + entry[e].at;                                                                     \
+            for (int r = 0; r < rows; r++) {                                                                          \
+                for (int v = 0; v < pieces; v++) {                                                                    \
+                    sum[r * pieces + v] = FUSED(value, READ(patch + r * row_stride + WIDE * v), sum[r * pieces + v]); \
+                }                                                                                                     \
+            }                                                                                                         \
+        }                                                                                                             \
+        for (int i = 0; i < rows * pieces; i++) PUT(to + WIDE * i, sum[i]);                                           \
+    }                                                                                                                 \
+    /* patch += sum over entries of value * (a block of the channel's kernel). */                                     \
+    TEMPLATE void scatter_##NAME(const int rows, const int pieces, const Entry *entry, int count,                     \
+                                 const float *kernel, ptrdiff_t apart, ptrdiff_t row_stride, float *patch) {          \
+        Piece sum[14];                                                                                                \
+        for (int r = 0; r < rows; r++) {                                                                              \
+            for (int v = 0; v < pieces; v++) sum[r * pieces + v] = READ(patch + r * row_stride + WIDE * v);           \
+        }                                                                                                             \
+        for (int e = 0; e < count; e++) {                                                                             \
+            const Piece value = ALL(entry[e].value);                                                                  \
+            const float *block = kernel + entry[e].at * apart;                                                        \
+            for (int i = 0; i < rows * pieces; i++) sum[i] = FUSED(value, READ(block + WIDE * i), sum[i]);            \
+        }                                                                                                             \
+        for (int r = 0; r < rows; r++) {                                                                              \
+            for (int v = 0; v < pieces; v++) PUT(patch + r * row_stride + WIDE * v, sum[r * pieces + v]);             \
+        }                                                                                                             \
     }
-    for (int i = 0; i < rows * vectors; i++) store(to + 8 * i, sum[i]);
-}
 
-/* patch += sum over entries of value * (a block of the channel's kernel). */
-TEMPLATE void scatter_block(const int rows, const int vectors, const Entry *entry, int count, const float *kernel,
-                            ptrdiff_t row_stride, float *patch) {
-    Vector sum[14];
-    for (int r = 0; r < rows; r++) {
-        for (int v = 0; v < vectors; v++) sum[r * vectors + v] = load(patch + r * row_stride + 8 * v);
-    }
-    for (int e = 0; e < count; e++) {
-        const Vector value = all(entry[e].value);
-        const float *block = kernel + (ptrdiff_t)entry[e].at * (rows * vectors * 8);
-        for (int i = 0; i < rows * vectors; i++) {
-            sum[i] = fused(value, load(block + 8 * i), sum[i]);
-        }
-    }
-    for (int r = 0; r < rows; r++) {
-        for (int v = 0; v < vectors; v++) store(patch + r * row_stride + 8 * v, sum[r * vectors + v]);
-    }
-}
+BLOCK(vectors, Vector, 8, load, store, all, fused)
+#if LEVEL == 2
+BLOCK(lines, Line, 16, line_of, put_line, line_all, line_fused)
+#define BY(VERB, R, V, ...) \
+    if (V % 2) VERB##_vectors(R, V, __VA_ARGS__); else VERB##_lines(R, V / 2, __VA_ARGS__)
+#else
+#define BY(VERB, R, V, ...) VERB##_vectors(R, V, __VA_ARGS__)
+#endif
 
 /* The shapes of block that shape_of() can choose, with constants for the compiler to unroll. */
 #define EACH_BLOCK(CASE)                                                                                            \
     CASE(1, 1) CASE(1, 2) CASE(1, 3) CASE(1, 4) CASE(1, 5) CASE(1, 6) CASE(1, 7) CASE(1, 8) CASE(1, 9) CASE(1, 10)  \
-    CASE(3, 1) CASE(3, 2) CASE(5, 1) CASE(5, 2) CASE(7, 1)
+    CASE(3, 1) CASE(3, 2) CASE(5, 1) CASE(5, 2) CASE(7, 1) EACH_WIDE_BLOCK(CASE)
+#if LEVEL == 2
+#define EACH_WIDE_BLOCK(CASE) CASE(1, 12) CASE(1, 14) CASE(1, 16) CASE(1, 18) CASE(1, 20) /* of two parts */
+#else
+#define EACH_WIDE_BLOCK(CASE)
+#endif
 
 static void conv_kernel_gradient(const Plan *plan, const Shape *s, const float *x, float *gradient) {
     for (int block = 0; block < s->blocks; block++) {
@@ -137,9 +165,9 @@ static void conv_kernel_gradient(const Plan *plan, const Shape *s, const float *
             const Entry *entry = plan->by_channel + (int64_t)c * s->cells;
             const int count = plan->channel_count[c];
             float *to = gradient + ((int64_t)block * s->is.out + c) * s->block;
-            switch (s->block_rows * 16 + s->block_vectors) {
+            switch (s->block_rows * 32 + s->block_vectors) {
 #define CASE(R, V) \
-    case R * 16 + V: gather_block(R, V, entry, count, from, s->row_stride, to); break;
+    case R * 32 + V: BY(gather, R, V, entry, count, from, s->row_stride, to); break;
                 EACH_BLOCK(CASE)
 #undef CASE
             default: break;
@@ -150,17 +178,20 @@ static void conv_kernel_gradient(const Plan *plan, const Shape *s, const float *
 
 static void conv_image_gradient(const Plan *plan, const Shape *s, const float *back, float *dx) {
     memset(dx, 0, (size_t)s->in_stride * sizeof(float));
-    for (int block = 0; block < s->blocks; block++) {
+    /* Part by part, also of blocks of two: the order in which an image's values are added to is the same everywhere. */
+    const int vectors = s->block_vectors / s->parts;
+    for (int part = 0; part < s->blocks * s->parts; part++) {
+        const int block = part / s->parts, offset = part % s->parts * vectors * 8;
         float *to = dx + block / s->chunks * s->block_rows * s->row_stride + block % s->chunks * s->block_vectors * 8;
-        const float *kernel = back + (int64_t)block * s->is.out * s->block;
+        const float *kernel = back + (int64_t)block * s->is.out * s->block + offset;
         for (int position = 0; position < s->positions; position++) {
             const Entry *entry = plan->by_position + (int64_t)position * s->is.out;
             const int count = plan->position_count[position];
             if (!count) continue;
-            float *patch = to + s->position[position];
-            switch (s->block_rows * 16 + s->block_vectors) {
+            float *patch = to + s->position[position] + offset;
+            switch (s->block_rows * 32 + vectors) {
 #define CASE(R, V) \
-    case R * 16 + V: scatter_block(R, V, entry, count, kernel, s->row_stride, patch); break;
+    case R * 32 + V: BY(scatter, R, V, entry, count, kernel, s->block, s->row_stride, patch); break;
                 EACH_BLOCK(CASE)
 #undef CASE
             default: break;
@@ -241,12 +272,7 @@ static void conv_backward(Plan *plan, int layer, const Slot *slot, int batch, fl
     memset(bias, 0, (size_t)s->out_padded * sizeof(float));
     for (int r = 0; r < batch; r++) {
         const float *x = slot->x + r * s->in_stride;
-        conv_lists(plan, s, *d + r * *d_stride, slot->where + (int64_t)r * s->cells * s->out_padded);
-        for (int c = 0; c < s->is.out; c++) {
-            float sum = 0;
-            for (int e = 0; e < plan->channel_count[c]; e++) sum += plan->by_channel[(int64_t)c * s->cells + e].value;
-            bias[c] += sum;
-        }
+        conv_lists(plan, s, *d + r * *d_stride, slot->where + (int64_t)r * s->cells * s->out_padded, below, bias);
         if (sparse) {
             conv_kept_gradient(plan, s, x, plan->gradient);
         } else {

@@ -4,59 +4,66 @@
 
 #include "kernels_shapes.h"
 
-TEMPLATE void tile(const int rows, const float *const *a, ptrdiff_t shift, int segments, ptrdiff_t segment, int length,
-                   const float *w, ptrdiff_t w_stride, float *c, ptrdiff_t c_stride, int add) {
-    Vector low[TILE], high[TILE];
+/* `rows` x (16 * lines) of a product; line l of a row of weights is l * apart further, and 16 l in the result. */
+TEMPLATE void tile(const int rows, const int lines, const float *const *a, ptrdiff_t shift, int segments,
+                   ptrdiff_t segment, int length, const float *w, ptrdiff_t w_stride, ptrdiff_t apart, float *c,
+                   ptrdiff_t c_stride, int add) {
+    Line sum[TILE][LINES];
     const float *from[TILE];
     for (int r = 0; r < rows; r++) {
-        low[r] = high[r] = all(0);
+        for (int l = 0; l < lines; l++) sum[r][l] = line_all(0);
         from[r] = a[r] + shift;
     }
     for (int s = 0; s < segments; s++) {
         for (int k = 0; k < length; k++, w += w_stride) {
-            const Vector w0 = load(w), w1 = load(w + 8);
+            Line weight[LINES];
+            for (int l = 0; l < lines; l++) weight[l] = line_of(w + l * apart);
             for (int r = 0; r < rows; r++) {
-                const Vector v = all(from[r][k]);
-                low[r] = fused(v, w0, low[r]);
-                high[r] = fused(v, w1, high[r]);
+                const Line v = line_all(from[r][k]);
+                for (int l = 0; l < lines; l++) sum[r][l] = line_fused(v, weight[l], sum[r][l]);
             }
         }
         for (int r = 0; r < rows; r++) from[r] += segment;
     }
     for (int r = 0; r < rows; r++, c += c_stride) {
-        if (add) {
-            low[r] = plus(low[r], load(c));
-            high[r] = plus(high[r], load(c + 8));
+        for (int l = 0; l < lines; l++) {
+            put_line(c + 16 * l, add ? line_plus(sum[r][l], line_of(c + 16 * l)) : sum[r][l]);
         }
-        store(c, low[r]);
-        store(c + 8, high[r]);
     }
 }
 
-/* c[r] (+)= sum over segments and k of a[r][shift + segment s + k] * w[s, k], 16 columns wide. */
-static void product(const float *const *a, int rows, ptrdiff_t shift, int segments, ptrdiff_t segment, int length,
-                         const float *w, ptrdiff_t w_stride, float *c, ptrdiff_t c_stride, int add) {
+TEMPLATE void tiles(const int lines, const float *const *a, int rows, ptrdiff_t shift, int segments, ptrdiff_t segment,
+                    int length, const float *w, ptrdiff_t w_stride, ptrdiff_t apart, float *c, ptrdiff_t c_stride,
+                    int add) {
     for (; rows >= TILE; rows -= TILE, a += TILE, c += TILE * c_stride) {
-        tile(TILE, a, shift, segments, segment, length, w, w_stride, c, c_stride, add);
+        tile(TILE, lines, a, shift, segments, segment, length, w, w_stride, apart, c, c_stride, add);
     }
     switch (rows) {
-    case 1: tile(1, a, shift, segments, segment, length, w, w_stride, c, c_stride, add); break;
-    case 2: tile(2, a, shift, segments, segment, length, w, w_stride, c, c_stride, add); break;
-    case 3: tile(3, a, shift, segments, segment, length, w, w_stride, c, c_stride, add); break;
-    case 4: tile(4, a, shift, segments, segment, length, w, w_stride, c, c_stride, add); break;
-    case 5: tile(5, a, shift, segments, segment, length, w, w_stride, c, c_stride, add); break;
+#define CASE(R) \
+    case R: tile(R, lines, a, shift, segments, segment, length, w, w_stride, apart, c, c_stride, add); break;
+        CASE(1) CASE(2) CASE(3) CASE(4) CASE(5)
+#undef CASE
     default: break;
     }
+}
+
+/* c[r] (+)= sum over segments and k of a[r][shift + segment s + k] * w[s, k], `lines` times 16 columns wide. */
+static void product(int lines, const float *const *a, int rows, ptrdiff_t shift, int segments, ptrdiff_t segment,
+                    int length, const float *w, ptrdiff_t w_stride, ptrdiff_t apart, float *c, ptrdiff_t c_stride,
+                    int add) {
+    for (; lines >= LINES; lines -= LINES, w += LINES * apart, c += LINES * 16) {
+        tiles(LINES, a, rows, shift, segments, segment, length, w, w_stride, apart, c, c_stride, add);
+    }
+    if (lines) tiles(1, a, rows, shift, segments, segment, length, w, w_stride, apart, c, c_stride, add);
 }
 
 /* c = a @ w for w in panels; the depth is cut so that a piece of a panel stays in the first-level cache. */
 static void multiply(const float *const *a, int rows, int depth, const float *panel, int panels, float *c,
                           ptrdiff_t c_stride) {
+    const ptrdiff_t apart = (ptrdiff_t)depth * 16;
     for (int k = 0; k < depth; k += DEPTH) {
-        for (int p = 0; p < panels; p++) {
-            product(a, rows, k, 1, 0, smaller(DEPTH, depth - k), panel + ((int64_t)p * depth + k) * 16, 16,
-                    c + p * 16, c_stride, k > 0);
-        }
+        product(panels, a, rows, k, 1, 0, smaller(DEPTH, depth - k), panel + (ptrdiff_t)k * 16, 16, apart, c, c_stride,
+                k > 0);
     }
 }
 
@@ -100,18 +107,20 @@ static void dots(const float *a, int m, const float *b, int n, ptrdiff_t stride,
     }
 }
 
-/* low, high = the `rows` x 16 tile of x^T g. */
+/* sum = the `rows` x 16 tile of x^T g. */
 TEMPLATE void outer(const int rows, int depth, const float *x, ptrdiff_t x_stride, const float *g, ptrdiff_t g_stride,
-                    Vector *low, Vector *high) {
-    for (int r = 0; r < rows; r++) low[r] = high[r] = all(0);
+                    Line *sum) {
+    for (int r = 0; r < rows; r++) sum[r] = line_all(0);
     for (int k = 0; k < depth; k++, x += x_stride, g += g_stride) {
-        const Vector g0 = load(g), g1 = load(g + 8);
-        for (int r = 0; r < rows; r++) {
-            const Vector v = all(x[r]);
-            low[r] = fused(v, g0, low[r]);
-            high[r] = fused(v, g1, high[r]);
-        }
+        const Line line = line_of(g);
+        for (int r = 0; r < rows; r++) sum[r] = line_fused(line_all(x[r]), line, sum[r]);
     }
+}
+
+TEMPLATE void step_line(float *sum, const float *first, float *now, Line gradient, Line rate) {
+    const Line s = line_fused(rate, gradient, line_of(sum));
+    put_line(sum, s);
+    put_line(now, line_plus(line_of(first), s));
 }
 
 TEMPLATE void step_vector(float *sum, const float *first, float *now, Vector gradient, Vector rate) {
@@ -123,12 +132,11 @@ TEMPLATE void step_vector(float *sum, const float *first, float *now, Vector gra
 TEMPLATE void step_tile(const int rows, int depth, const float *x, ptrdiff_t x_stride, const float *g,
                         ptrdiff_t g_stride, int64_t at, float *sum, const float *first, float *now,
                         const uint32_t *mask, float rate) {
-    Vector low[TILE], high[TILE];
-    const Vector factor = all(rate);
-    outer(rows, depth, x, x_stride, g, g_stride, low, high);
+    Line gradient[TILE];
+    const Line factor = line_all(rate);
+    outer(rows, depth, x, x_stride, g, g_stride, gradient);
     for (int r = 0; r < rows; r++, at += 16) {
-        step_vector(sum + at, first + at, now + at, masked(low[r], mask ? mask + at : NULL), factor);
-        step_vector(sum + at + 8, first + at + 8, now + at + 8, masked(high[r], mask ? mask + at + 8 : NULL), factor);
+        step_line(sum + at, first + at, now + at, line_masked(gradient[r], mask ? mask + at : NULL), factor);
     }
 }
 
@@ -151,14 +159,13 @@ static void step_dense(int depth, const float *x, ptrdiff_t x_stride, int rows, 
 
 TEMPLATE void write_tile(const int rows, int depth, const float *x, ptrdiff_t x_stride, const float *g, float rate,
                          float *to, int columns, int width) {
-    Vector low[TILE], high[TILE];
-    const Vector factor = all(rate);
-    outer(rows, depth, x, x_stride, g, 16, low, high);
+    Line sum[TILE];
+    const Line factor = line_all(rate);
+    outer(rows, depth, x, x_stride, g, 16, sum);
     for (int r = 0; r < rows; r++, to += columns) {
         float line[16];
         float *place = width == 16 ? to : line;
-        store(place, times(low[r], factor));
-        store(place + 8, times(high[r], factor));
+        put_line(place, line_times(sum[r], factor));
         if (width < 16) memcpy(to, line, (size_t)width * sizeof(float));
     }
 }

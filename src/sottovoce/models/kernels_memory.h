@@ -94,6 +94,7 @@ static void plan_places(Plan *plan, const Job *job, const uint8_t *trainable, co
     plan->dots = floats(arena, batch * job->steps * batch);
     plan->gradient = floats(arena, back);
     plan->bias_gradient = floats(arena, out);
+    plan->sums = floats(arena, out);
     plan->dx[0] = floats(arena, batch * in);
     plan->dx[1] = floats(arena, batch * in);
     /* g in panels for the last product, or g transposed for a sparse mask. */

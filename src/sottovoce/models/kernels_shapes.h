@@ -5,6 +5,8 @@
 #include "kernels_vector.h"
 
 enum { MAX_LAYERS = 32, TILE = 6, GROUP = 96, DEPTH = 256 };
+/* Panels that a tile of a product is wide: as many as have room in the registers. */
+enum { LINES = LEVEL == 2 ? 2 : 1 };
 enum { DIRECT = 0, LOW_RANK = 1, SPARSE = 2 };
 enum { TRAINING = 1, UNITS = 2 }; /* 0: only scores; UNITS: one step, and no weights of one's own */
 enum { SOFTMAX = 0, LOGISTIC, SQUARED, ABSOLUTE, HUBER, ORDINAL, ANSWERS, LOSSES };
@@ -35,7 +37,7 @@ typedef struct {
     Layer is;
     int taps_row, taps, width_padded, row_stride, out_padded, panels;
     int cells_high, cells_wide, cells, window, positions;
-    int block_rows, block_vectors, chunks, blocks, block;
+    int block_rows, block_vectors, parts, chunks, blocks, block;
     int64_t in_stride, back_size;
     const float *panel, *back, *bias;
     int32_t *position, *cell; /* offsets in the input, and in the input of the next layer */
@@ -57,7 +59,7 @@ typedef struct {
     Shape shape[MAX_LAYERS];
     Slot *slot;
     const float **row;
-    float *z, *d, *dots, *gradient, *bias_gradient, *dx[2], *packed;
+    float *z, *d, *dots, *gradient, *bias_gradient, *sums, *dx[2], *packed;
     Entry *by_channel, *by_position;
     int32_t *channel_count, *position_count;
 } Plan;
@@ -106,6 +108,9 @@ static Shape shape_of(const Layer *layer) {
     s.block_rows = whole ? kernel : 1;
     s.chunks = up(vectors, 10) / 10;
     s.block_vectors = up(vectors, s.chunks) / s.chunks;
+    s.parts = LEVEL == 2 && s.chunks % 2 == 0 ? 2 : 1; /* where registers hold two chunks at a time */
+    s.chunks /= s.parts;
+    s.block_vectors *= s.parts;
     s.blocks = kernel / s.block_rows * s.chunks;
     s.block = s.block_rows * s.block_vectors * 8;
     s.back_size = (int64_t)s.blocks * layer->out * s.block;

@@ -120,10 +120,7 @@ static void dense_forward(Plan *plan, int l, int clients, int step, const int32_
             const float *x = input_rows(plan, l, slot, step, count);
             dots(x, count, slot->x, past, s->in_stride, -job->lr, plan->dots);
             for (int r = 0; r < count; r++) plan->row[r] = plan->dots + (int64_t)r * past;
-            for (int p = 0; p < s->panels; p++) {
-                product(plan->row, count, 0, 1, 0, past, slot->gradient + p * 16, s->out_padded, z + p * 16,
-                        s->out_padded, 1);
-            }
+            product(s->panels, plan->row, count, 0, 1, 0, past, slot->gradient, s->out_padded, 16, z, s->out_padded, 1);
         }
         if (s->is.mode == SPARSE && job->training) {
             transpose_batch(slot->x, count, s->in_stride, s->is.in, slot->transposed);
@@ -198,9 +195,7 @@ static void dense_backward(Plan *plan, int l, int clients, int step, const int32
         if (s->is.mode == LOW_RANK && below && past) {
             dots(g, count, slot->gradient, past, s->out_padded, -job->lr, plan->dots);
             for (int r = 0; r < count; r++) plan->row[r] = plan->dots + (int64_t)r * past;
-            for (int p = 0; p < panels; p++) {
-                product(plan->row, count, 0, 1, 0, past, slot->x + p * 16, s->in_stride, d + p * 16, s->in_stride, 1);
-            }
+            product(panels, plan->row, count, 0, 1, 0, past, slot->x, s->in_stride, 16, d, s->in_stride, 1);
         }
         if (s->is.mode == SPARSE) {
             transpose_batch(g, count, s->out_padded, s->is.out, plan->packed);

@@ -1,6 +1,7 @@
 /* Eight floats side by side, in the compiler's own vectors: one of AVX, two of NEON or SSE, and plain loops where the
  * compiler has none. All sums that cross a vector are written for eight, so every processor adds in the same order; with
- * FMA (AVX2, 64-bit ARM) it also rounds the same. */
+ * FMA (AVX2, 64-bit ARM) it also rounds the same. A line is sixteen floats: one vector of AVX-512, else two of eight. Its
+ * lanes are never added to each other, so how it is cut changes no bit. */
 #ifndef SOTTOVOCE_VECTOR_H
 #define SOTTOVOCE_VECTOR_H
 
@@ -11,6 +12,8 @@
 
 #if defined(__aarch64__)
 #include <arm_neon.h>
+#elif defined(__x86_64__)
+#include <immintrin.h>
 #endif
 
 /* The headers above are for any processor, what follows for this level. */
@@ -128,6 +131,52 @@ TEMPLATE Vector masked(Vector v, const uint32_t *mask) {
     }
     return v;
 }
+
+#if defined(__x86_64__) && LEVEL == 2
+typedef __m512 Line;
+
+TEMPLATE Line line_of(const float *from) { return _mm512_loadu_ps(from); }
+
+TEMPLATE void put_line(float *to, Line line) { _mm512_storeu_ps(to, line); }
+
+TEMPLATE Line line_all(float value) { return _mm512_set1_ps(value); }
+
+TEMPLATE Line line_plus(Line a, Line b) { return a + b; }
+
+TEMPLATE Line line_times(Line a, Line b) { return a * b; }
+
+TEMPLATE Line line_fused(Line a, Line b, Line c) { return _mm512_fmadd_ps(a, b, c); }
+
+TEMPLATE Line line_masked(Line line, const uint32_t *mask) {
+    return mask ? (Line)((__m512i)line & _mm512_loadu_si512(mask)) : line;
+}
+#else
+typedef struct {
+    Vector low, high;
+} Line;
+
+TEMPLATE Line line_of(const float *from) { return (Line){load(from), load(from + 8)}; }
+
+TEMPLATE void put_line(float *to, Line line) {
+    store(to, line.low);
+    store(to + 8, line.high);
+}
+
+TEMPLATE Line line_all(float value) { return (Line){all(value), all(value)}; }
+
+TEMPLATE Line line_plus(Line a, Line b) { return (Line){plus(a.low, b.low), plus(a.high, b.high)}; }
+
+TEMPLATE Line line_times(Line a, Line b) { return (Line){times(a.low, b.low), times(a.high, b.high)}; }
+
+TEMPLATE Line line_fused(Line a, Line b, Line c) {
+    return (Line){fused(a.low, b.low, c.low), fused(a.high, b.high, c.high)};
+}
+
+TEMPLATE Line line_masked(Line line, const uint32_t *mask) {
+    if (mask) line = (Line){masked(line.low, mask), masked(line.high, mask + 8)};
+    return line;
+}
+#endif
 
 /* The sum: the upper half to the lower, down to one value. */
 TEMPLATE float total(Vector v) {

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import sottovoce as sv
+from sottovoce.api.callbacks import ProgressLine
 from sottovoce.data import load
 from sottovoce.models import network
 from sottovoce.privacy.ledger import verify
@@ -259,3 +260,27 @@ def test_malicious_clients_are_a_table_as_in_a_file() -> None:
     assert result["attack"] == "sign-inversion"
     with pytest.raises(sv.InputError, match="did you mean 'fraction'"):
         simulate(blobs(), threat={"attack": "sign-inversion", "fractions": 0.2})
+
+
+def test_progress_is_one_line_that_is_written_after_two_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = iter(range(100))
+    line = ProgressLine(now=lambda: float(next(clock)))
+
+    line.on_start({"experiment": {"rounds": 4}})
+    for round_ in range(1, 5):
+        line.on_round({"round": round_, "accuracy": round_ / 10}, {})
+    line.on_end({})
+
+    assert "round 1" not in (told := capsys.readouterr().err)
+    assert told.split("\r")[1:3] == [
+        "round 2 of 4, accuracy 0.2000, 2 s left",
+        "round 3 of 4, accuracy 0.3000, 1 s left",
+    ]
+    assert told.endswith("4 rounds, accuracy 0.4000, 5 s" + " " * 9 + "\n")
+
+
+@pytest.mark.parametrize("verbose", [True, False])
+def test_verbose_is_silent_about_what_takes_no_time(verbose: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    simulate((X, Y), verbose=verbose)
+
+    assert "round" not in capsys.readouterr().err

@@ -45,6 +45,35 @@ def test_a_private_run_prints_no_time_and_the_epsilon_to_quote(shell: Shell, her
     assert "an odometer reading, no guarantee: quote epsilon" in outcome.out
 
 
+def test_folders_of_runs_without_privacy_number_themselves_and_resume_takes_the_last(shell: Shell, here: Path) -> None:
+    short = ["run", "small.toml", "--quiet", "--set", "experiment.rounds=2"]
+    outcomes = [shell(*short) for _ in range(3)]
+
+    assert [outcome.code for outcome in outcomes] == [0, 0, 0]
+    assert sorted(folder.name for folder in (here / "runs").iterdir()) == ["small", "small-2", "small-3"]
+    assert "small-3 is finished already" in shell(*short[:2], *short[3:], "--resume").err
+
+
+def test_a_second_private_run_says_what_it_adds_and_needs_again(shell: Shell, here: Path) -> None:
+    keys = ["noise_multiplier=2", "delta=0.01", "clip_norm=1", "accountant=rdp"]
+    private = ["run", "small.toml", *(word for key in keys for word in ("--set", f"privacy.{key}"))]
+    assert shell(*private).code == 0
+    first = read_summary(here / "runs" / "small")
+    assert first is not None
+
+    refused = shell(*private)
+
+    assert refused.code == 3
+    together = re.search(r"together (\S+) and (\S+) at delta 0.02", refused.err)
+    assert together is not None
+    assert float(together[1]) == pytest.approx(2 * first["epsilon"], rel=1e-3)
+    assert float(together[2]) == pytest.approx(2 * first["epsilon_server"], rel=1e-3)
+    assert "Add --again" in refused.err
+    assert [folder.name for folder in (here / "runs").iterdir()] == ["small"]
+    assert shell(*private, "--again").code == 0
+    assert (here / "runs" / "small-2" / "summary.json").exists()
+
+
 def test_json_is_the_summary_and_quiet_is_quiet(shell: Shell, here: Path) -> None:
     outcome = shell("run", "small.toml", "--quiet", "--json", "--set", "experiment.name=other", "--workers", "1")
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
-from typing import Any
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 from sottovoce.core.errors import InputError
 from sottovoce.runs.loggers import LOGGERS
 
 _METHODS = ("on_start", "on_round", "on_end")
+_PATIENCE: Final = 2.0  # seconds before progress is shown
+_EVERY: Final = 0.5  # seconds between two looks
 
 
 class _EveryRound:
@@ -26,6 +30,53 @@ class _Adapted:
         self.on_start = getattr(callback, "on_start", _nothing)
         self.on_round = _of_two(callback.on_round)
         self.on_end = getattr(callback, "on_end", _nothing)
+
+
+class ProgressLine:
+    """Callback that keeps one line on stderr up to date: round, accuracy, time left. It shows what may be published."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._start = self._shown = now()
+        self._first: int | None = None  # after it the clock runs: a resumed run hands over its old rounds at once
+        self._rounds = 0
+        self._accuracy = ""
+        self._written = 0
+
+    def on_start(self, config: Mapping[str, Any]) -> None:
+        """Begin to count."""
+        self._rounds = int(config["experiment"]["rounds"])
+        self._start = self._shown = self._now()
+
+    def on_round(self, record: Mapping[str, Any], _: Any) -> None:
+        """Write the line again, not oftener than twice a second."""
+        round_, now = int(record["round"]), self._now()
+        self._first = round_ - 1 if self._first is None else self._first
+        if (accuracy := record.get("accuracy")) is not None:
+            self._accuracy = f", accuracy {accuracy:.4f}"
+        if now - self._start < _PATIENCE or now - self._shown < _EVERY:
+            return
+        left = (now - self._start) / (round_ - self._first) * (self._rounds - round_)
+        self._write(f"round {round_} of {self._rounds}{self._accuracy}, {max(left, 0):.0f} s left")
+        self._shown = now
+
+    def on_end(self, summary: Mapping[str, Any]) -> None:
+        """End the line, if there is one."""
+        if self._written:
+            self._write(f"{self._rounds} rounds{self._accuracy}, {self._now() - self._start:.0f} s")
+            sys.stderr.write("\n")
+
+    def _write(self, line: str) -> None:
+        sys.stderr.write("\r" + line.ljust(self._written))
+        sys.stderr.flush()
+        self._written = len(line)
+
+
+def watched(callbacks: list[object], verbose: bool | None) -> list[object]:
+    """Return callbacks with a line of progress: if it is asked for, or on a terminal or in a notebook."""
+    if verbose is None:
+        verbose = sys.stderr.isatty() or "ipykernel" in sys.modules
+    return [*callbacks, ProgressLine()] if verbose else callbacks
 
 
 def adapted(callbacks: Any) -> list[object]:

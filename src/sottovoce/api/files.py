@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from sottovoce.api.callbacks import adapted
+from sottovoce.api.callbacks import adapted, watched
 from sottovoce.api.model import make
 from sottovoce.api.result import Result
 from sottovoce.assembly.model import task_keys
@@ -32,16 +32,18 @@ def run(
     resume: bool = False,
     observe: Observer = lambda record: None,
     callbacks: Any = (),
+    verbose: bool | None = None,
 ) -> Result:
     """Run an experiment, or the file of one, into a folder, and return its result.
 
     `callbacks` see each round as it may be published; `observe` sees it as the operator may. A run that was killed goes
-    on with `resume=True` and ends with the same model, bit for bit.
+    on with `resume=True` and ends with the same model, bit for bit. `verbose` shows a line of progress (None: on a
+    terminal and in a notebook, if it takes longer than two seconds).
     """
     if not isinstance(experiment, Experiment):
         experiment = load(experiment)
     folder = Path(out) if out is not None else default_folder(experiment)
-    play(experiment, folder, resume=resume, observe=observe, callbacks=adapted(callbacks))
+    play(experiment, folder, resume=resume, observe=observe, callbacks=watched(adapted(callbacks), verbose))
     return Result(folder)
 
 

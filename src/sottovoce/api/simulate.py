@@ -14,7 +14,7 @@ import numpy as np
 from sottovoce.api import data as data_reader
 from sottovoce.api import model as model_reader
 from sottovoce.api import scheme as scheme_reader
-from sottovoce.api.callbacks import adapted
+from sottovoce.api.callbacks import adapted, watched
 from sottovoce.api.privacy import Privacy, filled, measure
 from sottovoce.api.result import Result
 from sottovoce.assembly.overrides import Given
@@ -82,6 +82,7 @@ def simulate(
     callbacks: Any = (),
     out: Path | str | None = None,
     resume: bool = False,
+    verbose: bool | None = None,
     **keys: Any,
 ) -> Result:
     """Train a model on the records of simulated clients, and return what came out.
@@ -111,6 +112,7 @@ def simulate(
     callbacks   functions that are called with the record of each round (and the state, if they take two arguments), or
                 objects with `on_start(config)`, `on_round(record, state)`, `on_end(summary)`; to end the run, raise
                 `sv.Stop` in one
+    verbose     show a line of progress; None: on a terminal and in a notebook, if it takes longer than two seconds
     out         the run folder to write; without it a temporary one, which `Result.save` copies
 
     The other arguments are keys of an experiment file, with the same meaning and defaults: `sottovoce explain` lists
@@ -141,7 +143,7 @@ def simulate(
     asked = _by_table({key: _plain(value) for key, value in keys.items() if value is not None})
     if engine is not None:
         asked.setdefault("engine", {})["name"] = engine
-    ready = adapted(callbacks)
+    ready = watched(adapted(callbacks), verbose)
     chosen, scheme_table = scheme_reader.read(scheme, scheme_keys)
     place = asked.get("data", {}).get("folder")
     model_keys = asked.get("model", {})

@@ -88,6 +88,11 @@ def gather_shapes(experiment: Experiment) -> tuple[Parts, list[str]]:
     return replace(parts, experiment=experiment), estimated
 
 
+def plan_of(experiment: Experiment) -> PrivacyPlan | None:
+    """Return the privacy plan that a run of an experiment would have; None if it is not private."""
+    return stages(protect(gather_shapes(experiment)[0]))[TRAINING].plan
+
+
 def _of_sites(experiment: Experiment) -> bool:
     """Tell whether a run is between machines, on tables whose schema fixes the shape."""
     table = experiment.data

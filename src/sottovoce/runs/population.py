@@ -184,6 +184,20 @@ def totals(runs: Sequence[Mapping[str, Any]]) -> list[Record]:
     return found
 
 
+def recorded_costs(experiment: Experiment, folders: Sequence[Path]) -> list[Cost]:
+    """Return the costs of the private runs in these folders that protect the same unit of the same records."""
+    name, unit, found = population_name(experiment), getattr(experiment.privacy, "unit", "client"), []
+    for folder in folders:
+        try:
+            summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # not finished, or damaged: it tells no cost
+            continue
+        same = isinstance(summary.get("population"), dict) and summary["population"].get("name") == name
+        if same and str(summary.get("unit") or "client") == unit and (cost := _cost_told(summary)) is not None:
+            found.append(cost)
+    return found
+
+
 def declared_costs(experiment: Experiment, table: PrivacyTable) -> list[Cost]:
     """Return the costs of the releases that `[privacy] spent` declares, and that of a schema that was learnt."""
     learnt = learnt_cost(experiment, table)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sottovoce.cli.options import AsJson, Changes, ExperimentFile, Out, Quiet, command_line
 from sottovoce.cli.output import messages, note, put_json, put_tables
-from sottovoce.core.errors import RunError
+from sottovoce.core.errors import PrivacyError, RunError
+
+if TYPE_CHECKING:
+    from sottovoce.config.experiment import Experiment
 
 DOOR = "try"
 EXAMPLE = "Example: sottovoce run experiment.toml --set scheme.name=fl-sign --out runs/sign"
@@ -26,6 +29,9 @@ def run(
         int | None,
         typer.Option("--workers", metavar="N", min=0, help="Worker processes; 0 is one a core.", show_default=False),
     ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Play a private run once more on the same records, at the cost of both.")
+    ] = False,
     seeds: Annotated[
         int | None,
         typer.Option(
@@ -38,18 +44,21 @@ def run(
     if seeds is not None:
         _run_seeds(file, _changes(changes, workers), out, seeds, quiet=quiet, as_json=as_json)
         return
-    rounds = 0
+    from sottovoce.config.experiment import load
+
+    rounds, experiment = 0, load(file, _changes(changes, workers))
+    folder = out or _usual_folder(experiment, resume=resume, again=again)
 
     def count(record: Any) -> None:
         nonlocal rounds
         rounds = int(record["round"])
 
     try:
-        _run(file, _changes(changes, workers), out, resume=resume, quiet=quiet, as_json=as_json, count=count)
+        _run(experiment, folder, resume=resume, quiet=quiet, as_json=as_json, count=count)
     except KeyboardInterrupt:
-        again = command_line("run", file, changes, out, workers=workers, quiet=quiet, as_json=as_json, resume=True)
+        resumed = command_line("run", file, changes, folder, workers=workers, quiet=quiet, as_json=as_json, resume=True)
         when = f"after round {rounds}" if rounds else "before the first round was done"
-        note(f"interrupted {when}; go on with: {again}")
+        note(f"interrupted {when}; go on with: {resumed}")
         raise typer.Exit(RunError.exit_code) from None
 
 
@@ -57,18 +66,51 @@ def _changes(changes: list[str] | None, workers: int | None) -> list[str]:
     return [*(changes or ()), *([f"engine.workers={workers}"] if workers is not None else ())]
 
 
-def _run(
-    file: Path, changes: list[str], out: Path | None, *, resume: bool, quiet: bool, as_json: bool, count: Any
-) -> None:
-    from sottovoce.cli.progress import view
-    from sottovoce.config.experiment import load
+def _usual_folder(experiment: Experiment, *, resume: bool, again: bool) -> Path:
+    """Return where a run goes when nobody says: runs/<name>, or runs/<name>-2 and so on if there is one.
+
+    `resume` takes the last of them. A private run is refused without `again` if there is one: both add up.
+    """
     from sottovoce.runs.loop import default_folder
+
+    usual = default_folder(experiment)
+    taken = [usual] if (usual / "config.toml").exists() else []
+    while taken and (following := usual.with_name(f"{usual.name}-{len(taken) + 1}")).exists():
+        taken.append(following)
+    if not taken or resume:
+        return taken[-1] if taken else usual
+    if experiment.privacy is not None and not again:
+        raise PrivacyError(
+            f"{taken[-1]} already holds a private run; another one on the same records adds to it"
+            f"{_sum_words(experiment, taken)}. Add --again if that is meant, or --resume to go on"
+        )
+    return following
+
+
+def _sum_words(experiment: Experiment, taken: list[Path]) -> str:
+    """Return what earlier private runs and one more come to, as far as they tell what they cost."""
+    from sottovoce.planning.plan import plan_of
+    from sottovoce.privacy.accounting.population import added
+    from sottovoce.privacy.budget import cost_of
+    from sottovoce.report.units import epsilon
+    from sottovoce.runs.population import recorded_costs
+
+    costs, plan = recorded_costs(experiment, taken), plan_of(experiment)
+    if plan is None or not costs:
+        return ""
+    alone, total = cost_of(plan), added([*costs, cost_of(plan)])
+    return (
+        f": epsilon {epsilon(alone.epsilon)} against outsiders and {epsilon(alone.epsilon_server)} against the server, "
+        f"together {epsilon(total.epsilon)} and {epsilon(total.epsilon_server)} at delta {total.delta:.3g}"
+    )
+
+
+def _run(experiment: Experiment, folder: Path, *, resume: bool, quiet: bool, as_json: bool, count: Any) -> None:
+    from sottovoce.cli.progress import view
     from sottovoce.runs.loop import run as play
     from sottovoce.runs.outcome import warn_once
     from sottovoce.runs.population import ALONE
 
-    experiment = load(file, changes)
-    folder = out or default_folder(experiment)
     name, private, played = experiment.experiment.name, experiment.privacy is not None, False
 
     with view(quiet=quiet) as shown, messages(shown.say, quiet=quiet, private=private):

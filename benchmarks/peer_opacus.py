@@ -1,4 +1,4 @@
-"""Opacus on the work of `benchmarks.units`: per-sample gradients, each clipped, and their sum."""
+"""Opacus on the work of `benchmarks.units` (one clipped sum) and of `benchmarks.sites` (a whole training)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ from opacus.optimizers import DPOptimizer
 from torch import nn
 
 from sottovoce.core.vectors import Vector
+from sottovoce.federation.optimise import ServerStep
 from sottovoce.models import Shard
 from sottovoce.models.network import Conv2d, Flatten, Linear, MaxPool, Network
+from sottovoce.privacy import PrivacyPlan
 
-__all__ = ["clipped_sum"]
+__all__ = ["clipped_sum", "trained"]
+
+_AT_ONCE = 50  # records whose gradients are held at a time
 
 
 def clipped_sum(
@@ -51,6 +55,35 @@ def clipped_sum(
         return _flat(net, [parameter.summed_grad.numpy() for parameter in optimiser.params])
 
     return work
+
+
+def trained(net: Network, start: Vector, shard: Shard, plan: PrivacyPlan, step: ServerStep) -> Vector:
+    """Return the weights after DP-SGD on all records with the sampling, clip norm, noise and steps of a plan."""
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", message="Full backward hook")
+    request = plan.request
+    coins = np.random.default_rng(torch.initial_seed() % 2**32)
+    module = GradSampleModule(nn.Sequential(*_layers(net, start)), loss_reduction="sum")
+    expected = round(request.unit_rate * len(shard.y))
+    optimiser = DPOptimizer(
+        torch.optim.SGD(module.parameters(), lr=step.lr, momentum=step.momentum),
+        noise_multiplier=plan.noise_multiplier,
+        max_grad_norm=request.clip_norm,
+        expected_batch_size=expected,
+    )
+    loss = nn.CrossEntropyLoss(reduction="sum")
+    for round_ in range(1, plan.rounds + 1):
+        optimiser.original_optimizer.param_groups[0]["lr"] = step.lr_at(round_)
+        drawn = np.flatnonzero(coins.random(len(shard.y)) < request.unit_rate)
+        for at in range(0, len(drawn), _AT_ONCE):
+            rows = drawn[at : at + _AT_ONCE]
+            x = torch.from_numpy(shard.x[rows].astype(np.float32) * np.float32(net.input_scale))
+            x = torch.empty(x.permute(0, 3, 1, 2).shape).copy_(x.permute(0, 3, 1, 2))  # see `clipped_sum`
+            loss(module(x), torch.from_numpy(shard.y[rows].astype(np.int64))).backward()
+            optimiser.signal_skip_step(at + _AT_ONCE < len(drawn))
+            optimiser.step()
+            optimiser.zero_grad()
+    return _flat(net, [parameter.detach().numpy() for parameter in optimiser.params])
 
 
 def _layers(net: Network, start: Vector) -> list[nn.Module]:

@@ -71,8 +71,9 @@ def hospitals(secure: str = "real", **tables: dict[str, Any]) -> Experiment:
         {"scheme": {"name": "fl-sign"}, "privacy": {"clip_norm": None}},
         {"privacy": {"unit_rate": 0.01}},  # some sites draw nobody in some round, and answer
         {"aggregation": {"colluders": 4}},
+        {"model": {"class_weights": [0.1, 1.0]}},
     ],
-    ids=["all", "signs", "coins", "local-noise"],
+    ids=["all", "signs", "coins", "local-noise", "weights"],
 )
 def test_sites_behind_a_broker_train_the_model_of_a_simulation(tmp_path: Path, tables: dict[str, Any]) -> None:
     given = hospitals(**tables)
@@ -108,6 +109,23 @@ def test_persons_behind_a_broker_train_the_model_of_a_simulation(tmp_path: Path)
         assert np.array_equal(parts.dataset.x_train[rows], own.x)
         assert own.persons is not None and count_units(own) == 40 and len(own.y) == 80
     alone, together = alone_and_together(given, tmp_path)
+    assert np.array_equal(alone, together)
+
+
+@pytest.mark.parametrize("unit", ["record", "person"])
+def test_numbers_are_learnt_behind_a_broker_as_in_a_simulation(tmp_path: Path, unit: str) -> None:
+    visits(tmp_path)
+    schema = (FILES / "hospitals.toml").read_text().replace('classes = ["no", "yes"]', "minimum = 10\nmaximum = 60")
+    (tmp_path / "hospitals.toml").write_text(schema[: schema.index("[columns.bmi]")])
+    person = {"person": "patient"} if unit == "person" else {}
+    given = hospitals(
+        data={"folder": str(tmp_path), "label": "bmi", **person},
+        model={"name": "linear", "task": "regression"},
+        privacy={"unit": unit, "units": [40 if person else 120] * 5, "min_units": 40, "delta": 1e-4},
+    )
+
+    alone, together = alone_and_together(given, tmp_path)
+
     assert np.array_equal(alone, together)
 
 

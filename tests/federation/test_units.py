@@ -14,8 +14,10 @@ import sottovoce as sv
 from sottovoce.assembly.parts import gather
 from sottovoce.config.experiment import Experiment, parse
 from sottovoce.core.errors import InputError, SottovoceError
+from sottovoce.core.target import Target
 from sottovoce.federation.units import drawn_units, most_drawn, padding, sum_of_units, unit_lr
 from sottovoce.models import LocalTraining, Shard, make_trainer
+from sottovoce.models.task import USUAL, TaskKeys
 from sottovoce.models.units import Units, clipped_centres
 from sottovoce.models.zoo import network
 from sottovoce.privacy import PrivacyPlan
@@ -64,9 +66,10 @@ def records(count: int = 60) -> Shard:
     return Shard(rng.normal(size=(count, 12)).astype(np.float32), rng.integers(0, 3, count))
 
 
-def totals(name: str, shards: list[Shard], **changes: Any) -> np.ndarray[Any, Any]:
+def totals(name: str, shards: list[Shard], task: TaskKeys = USUAL, **changes: Any) -> np.ndarray[Any, Any]:
     """Return the sums of the centres of some sites, added up."""
-    model = network("logistic", (12,), 3)
+    target = Target("number", -3.0, 3.0) if task.task == "regression" else Target()
+    model = network("linear" if target.kind == "number" else "logistic", (12,), 3, task=task, target=target)
     start = model.initialise(np.random.default_rng(1))
     scheme = make(name).fit(model.layout).bind(model.dim, seed=3, start=start, importance=np.abs(start))
     solved = plan(scheme.length, form=scheme.form, **({"clip_norm": 0.0} if scheme.form == "signs" else {}), **changes)
@@ -96,6 +99,32 @@ def test_five_sites_add_up_bit_for_bit_to_one_site_with_all_records(name: str) -
 
     assert (totals(name, divided(whole, 5)) == totals(name, [whole])).all()
     assert totals(name, [whole]).any()
+
+
+@pytest.mark.parametrize(
+    "task",
+    [TaskKeys(class_weights=(0.1, 1.0, 0.5)), TaskKeys("regression"), TaskKeys("regression", loss="huber")],
+    ids=["weights", "squared", "huber"],
+)
+def test_weights_of_classes_and_numbers_add_up_over_sites_too(task: TaskKeys) -> None:
+    whole = records()
+    if task.task == "regression":
+        whole = whole._replace(y=whole.x[:, 0].copy())
+
+    assert (totals("fl-std", divided(whole, 5), task) == totals("fl-std", [whole], task)).all()
+    assert totals("fl-std", [whole], task).any()
+
+
+def test_a_class_with_a_tenth_of_the_weight_adds_about_a_tenth() -> None:
+    """Nobody is clipped here, so that only the second step, from a nearer model, and rounding make a difference."""
+    whole = records()
+    one = Shard(whole.x[whole.y == 1], whole.y[whole.y == 1])
+    plain, weighted = (
+        np.linalg.norm(totals("fl-std", [one], TaskKeys(class_weights=weights), clip_norm=3.0, noise_multiplier=0.5))
+        for weights in ((1.0, 1.0, 1.0), (1.0, 0.1, 1.0))
+    )
+
+    assert weighted / plain == pytest.approx(0.1, abs=0.1)
 
 
 def test_the_sum_is_that_of_a_slow_twin_that_trains_one_record_after_another() -> None:

@@ -15,6 +15,18 @@ SITES = "tests/deployment/test_units.py"
 
 MUTANTS = (
     of(
+        "outsiders-shown-less",
+        "the audit against outsiders takes rounds one by one, and shows less than half of what is lost",
+        ("studies/audit/outsider.py", "mu * math.sqrt(self.rounds), delta)", "mu, delta)"),
+        tests="tests/studies/audit/test_units.py",
+    ),
+    of(
+        "outsiders-shown-too-much",
+        "the audit against outsiders counts rounds that add up as roots in full, and accuses correct builds",
+        ("studies/audit/outsider.py", "mu * math.sqrt(self.rounds), delta)", "mu * self.rounds, delta)"),
+        tests="tests/studies/audit/test_units.py",
+    ),
+    of(
         "units-of-a-site-unchecked",
         "a site with other units than were agreed on takes part, and the server divides by a wrong number",
         ("assembly/parts.py", "    if held != agreed:\n", "    if False:\n"),

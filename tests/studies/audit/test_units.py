@@ -78,7 +78,7 @@ def test_half_of_what_is_proven_is_shown() -> None:
     assert found.epsilon_site is not None
     assert found.epsilon_site_lower is not None
     assert found.epsilon_site / 2 < found.epsilon_site_lower <= found.epsilon_site
-    assert found.epsilon / 4 < found.epsilon_lower <= found.epsilon
+    assert found.epsilon / 2 < found.epsilon_lower <= found.epsilon
     assert {"epsilon_site", "epsilon_site_lower"} <= set(found.document())
 
 

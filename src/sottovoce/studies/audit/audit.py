@@ -19,13 +19,13 @@ from sottovoce.studies.audit.ballots.audit import audit_ballots
 from sottovoce.studies.audit.federation import AuditFederation, make_federation
 from sottovoce.studies.audit.one_run import Told, play_still, play_training
 from sottovoce.studies.audit.options import CONDITIONAL, CONFIDENCE, Options, number, ready_to_play
-from sottovoce.studies.audit.outsider import Outsider, canaries_of, coins
+from sottovoce.studies.audit.outsider import Outsider, Trace, canaries_of, coins
 from sottovoce.studies.audit.presence import presence
 from sottovoce.studies.audit.published import published
 from sottovoce.studies.audit.records import check_folder, read_experiment
 from sottovoce.studies.audit.rules import each_share, released_noise, sampler, survivors
 from sottovoce.studies.audit.runs import play_runs, runs_of
-from sottovoce.studies.audit.server_games import ServerGames
+from sottovoce.studies.audit.server_games import ServerGames, claim
 from sottovoce.studies.audit.server_play import Player, play_server_games
 from sottovoce.studies.audit.sites import real_training, secret_coins
 from sottovoce.studies.audit.units import UnitFormulas
@@ -77,11 +77,15 @@ def audit(
     rates = alpha / 2, min(alpha / 2, CONDITIONAL)
     tests += games.bounds(plan.epsilon_server, plan.request.delta, *rates)
     site = _site_games(federation, ready, options, base, tests) if plan.request.of_sites else None
-    outsider, found = _outsider(experiment, federation, ready, options, base)
+    outsider, trace = _outsider(experiment, federation, ready, options, base)
     # Everybody answers in these games, unless the file lets clients leave.
     claimed = plan.epsilon if experiment.make_dropout().possible else plan.epsilon_if_all_answer
-    lower, guessed = outsider.finding("epsilon one run", claimed, plan.request.delta, alpha, base)
-    tests += [*found, *presence(federation, base), guessed, *checks]
+    tests += [
+        *trace.noise.findings("drawn cohorts", "the noise of sums of cohorts that were drawn"),
+        *presence(federation, base),
+        *checks,
+    ]
+    lower, guessed = _outsider_lower(outsider, trace, tests, claimed, alpha, base)
     server_lower, told = _lower(games, tests, plan, alpha / 2)
     return Audit(
         epsilon=plan.epsilon,
@@ -92,7 +96,7 @@ def audit(
         tests=tuple(tests),
         canaries=outsider.canaries,
         games=games.games,
-        note=f"epsilon_lower is exact, from {outsider.played}. {told} {caution()}",
+        note=f"{guessed} {told} {caution()}",
         epsilon_site=plan.epsilon_site,
         epsilon_site_lower=None if site is None else _lower(site, tests, plan, alpha / 2)[0],
     )
@@ -138,20 +142,43 @@ def _releases(federation: AuditFederation, ready: ServerSide, options: Options, 
 
 def _outsider(
     experiment: Experiment, federation: AuditFederation, ready: ServerSide, options: Options, base: int
-) -> tuple[Outsider, list[AuditFinding]]:
+) -> tuple[Outsider, Trace]:
     """Play runs in which the others stand still and, if there is time, runs in which they train."""
     plan, units = federation.plan, UnitFormulas(federation.plan)
     canaries = canaries_of(units, federation.clients, options.canaries)
     rounds = min(plan.rounds, max(1, _affordable(federation, 15.0 / runs_of(options, canaries))))
     outsider = Outsider(units, rounds)
-    noise = NoiseSample(units.variance, discrete=units.discrete)
+    trace = Trace(units, NoiseSample(units.variance, discrete=units.discrete), rounds)
 
     def still(present: NDArray[np.bool_], seeds: Seeds, tell: Told) -> NDArray[np.float64]:
-        return play_still(federation, ready, canaries, present, seeds, rounds, noise, tell)
+        return play_still(federation, ready, canaries, present, seeds, rounds, trace, tell)
 
     quiet = replace(options, quick=True) if plan.request.of_sites else options  # real records are checked exactly
     play_runs(outsider, canaries, quiet, base, still, partial(_train, experiment, outsider, options))
-    return outsider, noise.findings("drawn cohorts", "the noise of sums of cohorts that were drawn")
+    return outsider, trace
+
+
+def _outsider_lower(
+    outsider: Outsider, trace: Trace, tests: list[AuditFinding], claimed: float, alpha: float, seed: int
+) -> tuple[float, str]:
+    """Test the claim against outsiders; return the larger valid lower bound, and what it assumes."""
+    delta = outsider.units.plan.request.delta
+    if not trace.present:
+        lower, guessed = outsider.finding("epsilon one run", claimed, delta, alpha, seed)
+        tests.append(guessed)
+        return lower, f"epsilon_lower is exact, from {outsider.played}."
+    rate = min(alpha / 2, CONDITIONAL)
+    exact, guessed = outsider.finding("epsilon one run", claimed, delta, alpha / 2, seed)
+    doubtful = _doubtful(tests)
+    tests += [guessed, claim("epsilon canaries", "Gaussian", partial(trace.conditional, delta), claimed, rate)]
+    conditional = trace.conditional(delta, rate)
+    if doubtful or conditional <= exact:
+        why = f"; no Gaussian bound, because of the test of {doubtful[0]}" if doubtful else ""
+        return exact, f"epsilon_lower is exact, from {outsider.played}{why}."
+    return conditional, (
+        "epsilon_lower assumes Gaussian noise, independent in all values and rounds, which the tests of shape and "
+        f"repetition did not refute; without that assumption {outsider.played} show {exact:.4g}."
+    )
 
 
 def _train(experiment: Experiment, outsider: Outsider, options: Options, seed: int) -> None:
@@ -166,9 +193,8 @@ def _train(experiment: Experiment, outsider: Outsider, options: Options, seed: i
 
 def _lower(games: ServerGames, tests: list[AuditFinding], plan: PrivacyPlan, alpha: float) -> tuple[float, str]:
     """Return the larger valid lower bound of what the games are about, and what it assumes."""
-    delta, limit = plan.request.delta, threshold_of(tests)
+    delta, doubtful = plan.request.delta, _doubtful(tests)
     exact, conditional = games.exact(delta, alpha), games.conditional(delta, min(alpha, CONDITIONAL))
-    doubtful = [test.name for test in tests if test.p_value < limit and ("shape" in test.name or "repeat" in test.name)]
     if doubtful or conditional <= exact:
         why = f"; no Gaussian bound, because of the test of {doubtful[0]}" if doubtful else ""
         return exact, f"{games.against}_lower is exact, from {games.games} games{why}."
@@ -176,6 +202,12 @@ def _lower(games: ServerGames, tests: list[AuditFinding], plan: PrivacyPlan, alp
         f"{games.against}_lower assumes Gaussian noise, independent in all values and rounds, which the tests of shape "
         f"and repetition did not refute; without that assumption {games.games} games show {exact:.4g}."
     )
+
+
+def _doubtful(tests: list[AuditFinding]) -> list[str]:
+    """Return the tests that refute independent Gaussian noise."""
+    limit = threshold_of(tests)
+    return [test.name for test in tests if test.p_value < limit and ("shape" in test.name or "repeat" in test.name)]
 
 
 def _affordable(federation: AuditFederation, seconds: float) -> int:

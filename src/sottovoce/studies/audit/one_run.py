@@ -22,9 +22,8 @@ from sottovoce.federation.wrappers.behaviour import Behaviour
 from sottovoce.federation.wrappers.leaving import Leaving
 from sottovoce.studies.audit.canaries import Canaries, Canary
 from sottovoce.studies.audit.federation import AuditFederation
-from sottovoce.studies.audit.outsider import Outsider
+from sottovoce.studies.audit.outsider import Outsider, Trace
 from sottovoce.studies.audit.units import UnitFormulas
-from sottovoce.threats.audit.noise import NoiseSample
 
 Start = Callable[[Parts, Behaviour | None], AbstractContextManager[tuple[Engine, Evaluator]]]
 Told = Callable[[int, int], None]
@@ -108,12 +107,12 @@ def play_still(
     present: NDArray[np.bool_],
     seeds: Seeds,
     rounds: int,
-    noise: NoiseSample,
+    trace: Trace,
     tell: Told,
 ) -> NDArray[np.float64]:
     """Play the rounds of a run in which nobody but the canaries says anything; return the canaries' scores.
 
-    Cohorts are drawn by the server's own sampler. `noise` takes in what was released beside the canaries.
+    Cohorts are drawn by the server's own sampler. `trace` takes in what was released, along the canaries and beside them.
     """
     units = UnitFormulas(federation.plan)
     outsider = Outsider(units, rounds)
@@ -132,11 +131,12 @@ def play_still(
         state["clip_norm"] = np.array(sight.total.clip_norm, np.float32)
         released = units.of_release(sight.total.values, clip_norm)
         scores += outsider.increment(canaries, released)
+        trace.take(canaries, behaviour.present, released)
         if units.form == "floats":
             asked = set(cohort)  # a canary unit is where its number says (`sites.site_records`)
             sites = federation.clients if federation.plan.request.of_sites else federation.clients + max(canaries)
             loud = [canaries[number].place for number in behaviour.present if number % sites in asked]
-            noise.add(np.delete(released, loud))
+            trace.noise.add(np.delete(released, loud))
     return scores
 
 

@@ -7,6 +7,10 @@ sampled Gaussian over all rounds, x being the part of a sum that lies along the 
 
 The highest scores are said to be in, the lowest to be out. How many, is chosen beforehand, by a run that is drawn from
 the plan.
+
+One run holds few guesses that are nearly certain, so what they show stays far below what is proven. Where everybody is
+in every round, a canary's part of a sum is one Gaussian or the other, and `Trace` bounds their distance from all of
+them, as the games of the server do.
 """
 
 from __future__ import annotations
@@ -23,8 +27,15 @@ from sottovoce.core.errors import InputError
 from sottovoce.core.streams import Purpose, Seeds
 from sottovoce.studies.audit.canaries import BELOW, OVERSIZED, Canary
 from sottovoce.studies.audit.units import UnitFormulas
-from sottovoce.threats.audit.bounds import correct_guesses, epsilon_from_guesses, guess_tail
+from sottovoce.threats.audit.bounds import (
+    correct_guesses,
+    epsilon_from_guesses,
+    epsilon_of_mu,
+    guess_tail,
+    mu_below,
+)
 from sottovoce.threats.audit.finding import AuditFinding
+from sottovoce.threats.audit.noise import NoiseSample
 
 _SIMULATED = 3  # runs drawn from the plan, to choose the number of guesses
 UNITS = 1000  # canary records or persons of one run
@@ -115,6 +126,39 @@ class Outsider:
         if rate == 1:
             return ratio
         return np.logaddexp(math.log1p(-rate), math.log(rate) + ratio)
+
+
+@dataclass
+class Trace:
+    """What released sums hold along canaries that were in or out, a value for each round; and beside them, the noise.
+
+    Nothing is taken in where a coin or a clip norm decides from round to round what a canary adds.
+    """
+
+    units: UnitFormulas
+    noise: NoiseSample
+    rounds: int
+    against: str = "epsilon"
+    present: list[float] = field(default_factory=list)
+    absent: list[float] = field(default_factory=list)
+
+    def take(self, canaries: Mapping[int, Canary], there: frozenset[int], released: NDArray[np.float64]) -> None:
+        """Take in one released sum."""
+        plan = self.units.plan
+        if self.units.rate < 1 or self.units.form != "floats" or plan.adaptive is not None:
+            return
+        for number, canary in canaries.items():
+            (self.present if number in there else self.absent).append(canary.project(released[: plan.request.length]))
+
+    def conditional(self, delta: float, alpha: float) -> float:
+        """Return the lower bound of epsilon if the noise is Gaussian, and independent in values and rounds.
+
+        A canary that is absent from some rounds, though it is in, adds less in the mean, which lowers the bound.
+        """
+        if not (self.present and self.absent):
+            return 0.0
+        mu = mu_below(np.asarray(self.present), np.asarray(self.absent), self.noise.spread, alpha)
+        return epsilon_of_mu(mu * math.sqrt(self.rounds), delta)
 
 
 def canaries_of(units: UnitFormulas, clients: int, wanted: int | None, *, half: bool = False) -> dict[int, Canary]:

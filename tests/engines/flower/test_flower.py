@@ -19,6 +19,7 @@ from sottovoce.deployment.keys import add_nodes, init_federation, sign_roster
 from sottovoce.deployment.trial.trial import deal, deployable
 from sottovoce.runs.journal import read_begun
 from sottovoce.runs.loop import run
+from tests.deployment.test_units import visits
 from tests.engines.flower.fleet import Fleet
 
 NODES = 4
@@ -159,6 +160,32 @@ def test_what_is_sent_to_every_node_holds_no_key_and_no_record(held: Trial) -> N
     for file in sent:
         assert not any(key in file.read_bytes() for key in keys)
         assert file.suffix in (".py", ".toml", ".pyc") or file.name in ("CONTENT", "RECORD"), file
+
+
+@pytest.mark.parametrize("unit", ["record", "person"])
+def test_units_of_sites_on_supernodes_train_the_model_of_a_simulation(held: Trial, tmp_path: Path, unit: str) -> None:
+    tables: dict[str, Any] = {
+        "experiment": {"name": f"{unit}s", "seed": 4, "rounds": 1, "evaluation": "none"},
+        "data": {"source": "digits", "clients": NODES},
+        "model": {"name": "logistic"},
+        "privacy": {"unit": unit, "epsilon_server": 8.0, "delta": 1e-4},
+        "aggregation": {"secure": "real", "threshold": 3},
+    }
+    if unit == "person":
+        visits(tmp_path)
+        keys = {"label": "died", "schema": "hospitals.toml", "person": "patient"}
+        tables["data"] = {"source": "hospital_[1-4].csv", "folder": str(tmp_path), "clients": NODES, **keys}
+        tables["privacy"] |= {"min_units": 40, "max_rows": 2}
+    deal(gather(parse(tables)), held.folder)
+    held.play(tables)
+    held.submit()
+    run(parse(tables), tmp_path / "local")
+    summary = held.end()
+    deal(gather(parse(TABLES)), held.folder)
+
+    assert (summary["unit"], summary["void_rounds"]) == (unit, 0)
+    assert summary["units"] == (1437 if unit == "record" else NODES * 40)
+    assert same_model(held.out, tmp_path / "local")
 
 
 def test_a_killed_server_a_killed_supernode_and_one_with_an_unregistered_key(held: Trial) -> None:

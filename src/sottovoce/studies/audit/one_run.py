@@ -112,7 +112,8 @@ def play_still(
 ) -> NDArray[np.float64]:
     """Play the rounds of a run in which nobody but the canaries says anything; return the canaries' scores.
 
-    Cohorts are drawn by the server's own sampler. `trace` takes in what was released, along the canaries and beside them.
+    Cohorts are drawn by the server's own sampler. `trace` takes in what was
+    released along the canaries and beside them.
     """
     units = UnitFormulas(federation.plan)
     outsider = Outsider(units, rounds)

@@ -314,6 +314,19 @@ def test_a_site_counts_its_units_before_they_are_agreed_on(tmp_path: Path) -> No
     }
 
 
+def test_what_is_cut_off_in_a_file_is_said_beside_the_answer(tmp_path: Path) -> None:
+    file, mine = tmp_path / "experiment.toml", tmp_path / "mine.csv"
+    tables = hospitals().tables()
+    del tables["privacy"]["units"]
+    file.write_text(to_toml(tables))
+    mine.write_text((FILES / "hospital_1.csv").read_text().replace("p0002,55,", "p0002,101,", 1))
+
+    answer = CliRunner().invoke(app, ["data", "check", str(file), "--data", str(mine), "--json"])
+
+    assert json.loads(answer.stdout)["units"] == 120
+    assert "column 'age': 1 of 120 cells outside its range, cut off there\n" in answer.stderr
+
+
 def test_a_trial_of_tables_has_the_units_and_the_columns_written_down(tmp_path: Path) -> None:
     visits(tmp_path)
     given = hospitals(

@@ -105,7 +105,7 @@ def _check(
     from sottovoce.federation.units import count_units
     from sottovoce.report.tables import grouped
 
-    with messages(put):
+    with messages():
         experiment = load(file, changes or ())
         shape = shape_of(experiment)
         records = in_units(experiment, read_own_records(own, None, experiment.data, shape))

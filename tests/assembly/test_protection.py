@@ -72,6 +72,7 @@ def test_every_key_of_the_table_reaches_the_request() -> None:
 
     elsewhere = {f"{what}_noise_multiplier" for what in ("vote", "warm", "evaluation")}  # have requests of their own
     elsewhere |= {"budget", "budget_delta", "budget_epsilon", "budget_epsilon_server", "population"}  # of all runs
+    elsewhere |= {"whiten_share"}  # of the stage before the rounds, which has a request of its own
     elsewhere |= {"min_units", "max_rows"}  # kept where the records are
     elsewhere |= {"spent"}  # releases of others, in units of their own: `experiment.population`
     for key in PrivacyTable.model_fields.keys() - elsewhere:

@@ -17,7 +17,8 @@ from sottovoce.secagg import RoundMark
 
 SOURCES = Path(files.__file__).parents[1]
 # A cache of what can be read again, and downloads that are compared with a checksum when they are used.
-CACHES = ("data/cache.py", "data/download.py")
+# What is made again: copies of what is elsewhere, and the operator's view of a run that goes on.
+CACHES = ("data/cache.py", "data/download.py", "deployment/status.py")
 
 
 @pytest.fixture

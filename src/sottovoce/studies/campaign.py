@@ -276,7 +276,7 @@ def _write(path: Path, task: RowTask, setup: Sequence[str], lines: Sequence[dict
         "setting": "; ".join(setup),
         "version": version("sottovoce"),
         "commit": _commit(),
-        "cpu_seconds": round(cpu, 1),
+        "cpu_seconds": round(cpu, 3),
         "cells": [{key: line.get(key) for key in _KEPT if key != "row"} for line in lines],
     }
     try:

@@ -38,6 +38,7 @@ NOT_RUN: Final[dict[tuple[str, str], str]] = {
     ("docs/deploy.md", "sottovoce serve run.toml"): MACHINES,
     ("docs/deploy.md", "sottovoce count"): MACHINES,
     ("docs/deploy.md", "sottovoce join"): MACHINES,
+    ("docs/deploy.md", "sottovoce agent"): MACHINES,
     ("docs/deploy.md", "install -d"): "changes the system's Mosquitto",
     ("docs/deploy.md", "podman build"): "needs podman and a registry of base images",
     ("docs/planning.md", 'sottovoce plan fashion-scattering-dp.toml --solve "epsilon_server<=8"'): FETCHED,

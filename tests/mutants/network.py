@@ -9,7 +9,39 @@ __all__ = ["MUTANTS"]
 MEMORY = "tests/attacks/test_b3_memory.py"
 WORDS = "tests/attacks/test_b7_what_others_send.py"
 
+AGENT = "tests/deployment/test_agent.py"
+
 MUTANTS = (
+    of(
+        "offers-name-code",
+        "a server lets an agent import and call what it likes",
+        ("deployment/offer.py", "if _CODE.fullmatch(text):", "if False:"),
+        tests=f"{AGENT}::test_an_offered_experiment_names_no_code_and_no_file_of_the_machine",
+    ),
+    of(
+        "offers-write-anywhere",
+        "a server writes a file of its choice on an agent's machine",
+        ("deployment/offer.py", 'return plain_path(name) and name.endswith(".toml")', 'return name.endswith("l")'),
+        tests=f"{AGENT}::test_an_offered_experiment_names_no_code_and_no_file_of_the_machine",
+    ),
+    of(
+        "agents-take-older-rosters",
+        "an old roster, with a node that was revoked, comes back by the broker",
+        ("deployment/offer.py", "if roster.revision < current.revision:", "if False:"),
+        tests=f"{AGENT}::test_a_roster_and_a_certificate_are_taken_if_the_root_signed_them_and_they_are_newer",
+    ),
+    of(
+        "agents-take-foreign-certificates",
+        "a certificate that the roster does not name takes an agent's place",
+        ("deployment/offer.py", "        _check_certificate(offer.certificate, identity, entry)\n", ""),
+        tests=f"{AGENT}::test_what_the_root_did_not_sign_changes_nothing",
+    ),
+    of(
+        "anybody-renews",
+        "a request for a certificate in another node's name reaches the holder of the root key",
+        ("deployment/offer.py", "if (request.name, request.key) != (entry.name, entry.key):", "if False:"),
+        tests=f"{AGENT}::test_a_certificate_is_renewed_by_a_request_of_the_nodes_own_key_alone",
+    ),
     of(
         "every-greeting-is-welcomed",
         "one node that repeats a greeting of 600 bytes fills the server's memory and the broker's",

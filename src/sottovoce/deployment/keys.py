@@ -27,7 +27,7 @@ from sottovoce.deployment import acl
 from sottovoce.deployment.certificates import Authority, Revoked, certificate_pem, check_host, key_pem, new_key
 from sottovoce.deployment.party import node_user, read_signing_key
 from sottovoce.deployment.request import Registration
-from sottovoce.deployment.roster import Roster, check_name, fingerprint
+from sottovoce.deployment.roster import CERTIFICATES, Roster, canonical, check_name, fingerprint
 from sottovoce.deployment.roster_ledger import Register, RosterNode, finish, locked, stage_node, write_register
 from sottovoce.secagg.primitives import KEY, verifying_key
 
@@ -104,10 +104,18 @@ def request_node(folder: Path) -> Registration:
 
 
 def accept_node(folder: Path, path: Path) -> tuple[RosterNode, Registration]:
-    """Let in a node that made its keys itself; `nodes/NAME` gets what it must be sent, and no secret."""
+    """Let in a node that made its keys itself; `nodes/NAME` gets what it must be sent, and no secret.
+
+    A request of a node that is in, signed by the key that the register has, is one for a new certificate.
+    """
     request = Registration.read(path)
     with locked(folder) as register:
         authority = read_authority(folder)
+        if register.has(request.name) and (known := register.named(request.name)).key == request.key:
+            register = _reissued(register, known, authority, ends_in(register.days), request.tls_key)
+            write_register(folder, register)
+            publish(folder, register, authority)
+            return register.named(request.name), request
         _check_free(folder, register, [request.name])
         id_ = len(register.nodes)
         certificate = authority.client(node_user(id_), request.name, request.tls_key, ends_in(register.days))
@@ -196,8 +204,14 @@ def _without(register: Register, leaver: RosterNode, authority: Authority) -> Re
     return replace(register, nodes=tuple(nodes), revoked=revoked)
 
 
-def _reissued(register: Register, node: RosterNode, authority: Authority, ends: datetime) -> Register:
-    certificate = authority.client(node_user(node.id), node.name, _key(node.certificate), ends)
+def _reissued(
+    register: Register,
+    node: RosterNode,
+    authority: Authority,
+    ends: datetime,
+    key: EllipticCurvePublicKey | None = None,
+) -> Register:
+    certificate = authority.client(node_user(node.id), node.name, key or _key(node.certificate), ends)
     nodes = [
         replace(each, certificate=certificate, former=each.serials) if each is node else each for each in register.nodes
     ]
@@ -228,7 +242,8 @@ def publish(folder: Path, register: Register, authority: Authority, roster: byte
             "root.fingerprint": (fingerprint(register.root).encode() + b"\n", PUBLIC),
         },
         folder / "broker": {"cert.pem": (certificate_pem(register.broker_certificate), PUBLIC)},
-        folder / "server": _papers(register, authority, register.server_certificate),
+        folder / "server": _papers(register, authority, register.server_certificate)
+        | {CERTIFICATES: (_certificates(register), PUBLIC)},
         **{folder / "nodes" / name: files for name, files in papers.items()},
     }
     if register.helper is not None:
@@ -240,6 +255,11 @@ def publish(folder: Path, register: Register, authority: Authority, roster: byte
         for name, (data, mode) in files.items():
             if not (home / name).exists() or (home / name).read_bytes() != data:
                 replace_file(home / name, data, mode)
+
+
+def _certificates(register: Register) -> bytes:
+    """Return all nodes' certificates, which the training server hands to agents whose own is older."""
+    return canonical({node.name: certificate_pem(node.certificate).decode() for node in register.nodes}) + b"\n"
 
 
 def _papers(register: Register, authority: Authority, certificate: x509.Certificate) -> dict[str, tuple[bytes, int]]:

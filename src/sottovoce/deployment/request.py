@@ -60,14 +60,15 @@ class Registration:
     def read(path: Path, *, helper: bool = False) -> Registration:
         """Return the request of a node, or of a helper, in a file, if the key that it names signed it."""
         try:
-            return _parse(path.read_bytes(), helper)
+            return parse_registration(path.read_bytes(), helper=helper)
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror}") from None
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
 
 
-def _parse(raw: bytes, helper: bool) -> Registration:
+def parse_registration(raw: bytes, *, helper: bool = False) -> Registration:
+    """Return the request of a node, or of a helper, that these bytes are, if the key that it names signed it."""
     try:
         document = read_json(raw, most=_MOST)
     except WireError as error:

@@ -97,6 +97,8 @@ class Counter:
         return Counter(**{**document, **keys})
 
 
+CERTIFICATES: Final = "certificates.json"  # beside the server's roster: every node's certificate, by name
+
 _DOMAIN: Final = b"sottovoce roster 1\n"
 _KIND: Final = "sottovoce roster"
 _VERSION: Final = 1

@@ -158,7 +158,7 @@ def _serve(
         if keys is None:
             raise InputError("the server needs its keys: give --keys FOLDER")
         try:
-            summary = play(experiment, folder, keys=keys, **told)
+            summary = play(experiment, folder, keys=keys, file=file, **told)
         except BaseException as error:
             fleet.end("interrupted" if isinstance(error, KeyboardInterrupt) else f"failed: {error}")
             raise

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from sottovoce.assembly.elsewhere import gather_without_records
 from sottovoce.assembly.statistics import own_codes
@@ -35,7 +35,21 @@ _AHEAD: Final = 2  # largest messages that wait while a node trains: a set-up, a
 _ROOM: Final = 60.0  # seconds that an answer waits until those before it have left
 KEEP_ALIVE: Final = 900  # seconds: an idle node sends some 100 bytes so often
 
+INTERRUPTED: Final = "interrupted"
+
 log = logging.getLogger(__name__)
+
+
+class Watcher(Protocol):
+    """Who is told how a node's connection goes."""
+
+    def up(self, *, up: bool, reason: str = "") -> None:
+        """Take in that the connection stands, or why it was lost."""
+        ...
+
+    def beat(self) -> None:
+        """Take in that the node is at work, and not stuck."""
+        ...
 
 
 @dataclass
@@ -46,6 +60,7 @@ class Ear:
     federation: str
     events: queue.SimpleQueue[bytes | int | None]
     waiting: int = 0  # bytes of messages that the other thread has not taken yet
+    watch: Watcher | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def heard(self, topic: str, message: bytes) -> None:
@@ -58,16 +73,22 @@ class Ear:
 
     def taken(self, event: bytes | int | None) -> None:
         """Make room for what comes next."""
+        if self.watch is not None:
+            self.watch.beat()
         if isinstance(event, bytes):
             with self._lock:
                 self.waiting -= len(event)
 
     def connected(self, connection: int) -> None:
         """Pass on that the connection stands: the node says hello."""
+        if self.watch is not None:
+            self.watch.up(up=True)
         self.events.put(connection)
 
     def lost(self, reason: str) -> None:
         """Say that the broker cannot be reached; the connection is being made anew."""
+        if self.watch is not None:
+            self.watch.up(up=False, reason=reason)
         log.warning("broker: %s; trying again", reason)
 
     def last_will(self, connection: int) -> tuple[str, bytes] | None:
@@ -145,12 +166,20 @@ class Outcome(NamedTuple):
     answers: int
     participations: int
     counts: Counts
+    offer: bytes = b""  # that an agent left the run for
 
 
-def join(ready: Prepared, *, keep_alive: int = KEEP_ALIVE, stays: bool = False) -> Outcome:
+def join(
+    ready: Prepared,
+    *,
+    keep_alive: int = KEEP_ALIVE,
+    stays: bool = False,
+    leaves: bool = False,
+    watch: Watcher | None = None,
+) -> Outcome:
     """Take part in a run until the server says that it is over, or this process is told to stop.
 
-    One that `stays` outlives refusals by the server.
+    One that `stays` outlives refusals by the server; one that `leaves` goes when it is offered something else.
     """
     from sottovoce.federation.engines.mqtt.transport import Transport
 
@@ -166,8 +195,8 @@ def join(ready: Prepared, *, keep_alive: int = KEEP_ALIVE, stays: bool = False) 
                 given,
                 None if ready.state is None else ready.state.parent,
             )
-        node = Node(member, book, guard=ready.guard, stays=stays)
-        ear = Ear(node, ready.federation, queue.SimpleQueue())
+        node = Node(member, book, guard=ready.guard, stays=stays, leaves=leaves)
+        ear = Ear(node, ready.federation, queue.SimpleQueue(), watch=watch)
         stop.append(lambda: ear.events.put(None))
         transport = Transport(
             ready.address,
@@ -179,7 +208,7 @@ def join(ready: Prepared, *, keep_alive: int = KEEP_ALIVE, stays: bool = False) 
             keep_alive=keep_alive,
         )
         over = talk(node, ear, transport)
-        return Outcome(over, member.number, node.answered, book.spent, transport.counts)
+        return Outcome(over, member.number, node.answered, book.spent, transport.counts, node.offer)
 
 
 def talk(node: Node, ear: Ear, carrier: Carrier) -> Over:
@@ -192,7 +221,7 @@ def talk(node: Node, ear: Ear, carrier: Carrier) -> Over:
             event = ear.events.get()
             ear.taken(event)
             if event is None:
-                return Over(0, "interrupted")
+                return Over(0, INTERRUPTED)
             for message in [node.hello(event)] if isinstance(event, int) else node.receive(event):
                 if not carrier.publish(topic, message, patience=_ROOM):
                     carrier.flush(_ROOM)

@@ -19,6 +19,7 @@ from sottovoce.core.remote import one_line
 from sottovoce.deployment import countersign
 from sottovoce.deployment.countersign import NO_PROMISE, Claim, Countersignature, Promise
 from sottovoce.deployment.node.state import Book
+from sottovoce.deployment.offer import Offer
 from sottovoce.deployment.policy import Guard
 from sottovoce.federation.aggregation.ballots.count import in_run
 from sottovoce.federation.client import Client, ClientState, Knowledge
@@ -146,8 +147,11 @@ class Node:
         guard: Guard | None = None,
         *,
         stays: bool = False,
+        leaves: bool = False,
     ) -> None:
         self._stays = stays  # when it is refused: the server may come back with another file
+        self._leaves = leaves  # when it is offered something else: an agent decides then
+        self.offer = b""  # that it left for
         self._refusal = ""  # what was said of it last
         self.member = member
         self._book = book
@@ -250,6 +254,9 @@ class Node:
                 self._refused(f"the server refuses this node: {refusal.reason}")
         elif came.kind == Kind.ASK:
             return self._asked(came)
+        elif came.kind == Kind.OFFER and self._leaves and came.run == self._run:
+            if Offer.unpack(came.payload).announces:  # else an answer to what it asked before it joined
+                self.offer, self.over = came.payload, Over(0, "the server has another roster")
         elif came.kind == Kind.BYE and came.run == self._run:
             self._part(came.payload)
         else:

@@ -18,7 +18,9 @@ from sottovoce.core.streams import Seeds
 from sottovoce.deployment.helper.frames import HelperAddress as HelperPlace
 from sottovoce.deployment.node.build import config_digest, facts_of, largest_message, owners_of
 from sottovoce.deployment.node.join import check_simulated
+from sottovoce.deployment.offer import Offers, read_certificates
 from sottovoce.deployment.party import Identity
+from sottovoce.deployment.policy import read_vouchers
 from sottovoce.deployment.roster import Roster
 from sottovoce.deployment.server.helper_link import HelperLink, check_unused, count_keys
 from sottovoce.deployment.server.signatures import collect_signatures, make_claim
@@ -61,8 +63,11 @@ def serve(
     watch: Watch = lambda status: None,
     around: Around = lambda engine: engine,
     check: Callable[[], None] = lambda: None,
+    file: Path | None = None,
 ) -> Record:
     """Play an experiment with the nodes of a roster, and return its summary.
+
+    `file` is where the experiment was read, beside which signatures for it may lie, for agents' policies.
 
     `carrier` takes the place of a connection to a broker: see `MakeCarrier`.
     `watch` is handed the engine's status, which changes while the run goes on; `around` may put an engine around ours.
@@ -83,13 +88,22 @@ def serve(
         spoken = None if resume else _reach(address, identity, roster)  # before anything is written
         carrier = partial(_transport, address, identity, spoken)
     carried = carrier
+    offers = Offers(
+        experiment,
+        roster,
+        identity.roster.read_bytes(),
+        read_certificates(keys),
+        read_vouchers(file),
+        keys / "requests",
+        log.warning,
+    )
 
     @contextmanager
     def connect(parts: Parts, run_id: bytes) -> Iterator[Engine]:
         if link is not None:
             opened = read_begun(out)
             link.run, link.opened = run_id, 0 if opened is None else opened.round
-        with _engine(parts, run_id, carried, identity, roster, min_nodes, check) as engine:
+        with _engine(parts, run_id, carried, identity, roster, min_nodes, check, offers) as engine:
             engine.status.expires = identity.expires.timestamp()
             watch(engine.status)
             yield around(engine)
@@ -155,6 +169,7 @@ def _engine(
     roster: Roster,
     min_nodes: int | None,
     check: Callable[[], None],
+    offers: Offers,
 ) -> Iterator[MqttEngine]:
     """Connect, and say goodbye: that the run is done, or that the server may come back."""
     table, most = parts.experiment.engine, largest_message(parts)
@@ -170,6 +185,7 @@ def _engine(
         min_nodes=min(len(roster.entries), table.min_nodes if min_nodes is None else min_nodes),
         most=most,
         names={entry.id: entry.name for entry in roster.entries},
+        offer=offers.answer,
     )
     with MqttEngine(place, lambda listener: carried(listener, roster, most), check) as engine:
         try:

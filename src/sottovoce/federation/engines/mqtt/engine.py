@@ -36,6 +36,10 @@ _PAUSE: Final = 15.0  # seconds until one more greeting is answered
 
 log = logging.getLogger(__name__)
 
+AnswerWant = Callable[[int, bytes], tuple[bytes, str | None, int]]
+"""What an agent is offered, by its number and what it wants: the payload, why it does not play, when its certificate
+ends."""
+
 
 @dataclass(frozen=True)
 class ServerPlace:
@@ -52,6 +56,7 @@ class ServerPlace:
     min_nodes: int = 1
     most: int = 1 << 28
     names: Mapping[int, str] = field(default_factory=dict)  # of nodes, as the roster has them
+    offer: AnswerWant | None = field(default=None, repr=False)  # None: agents are offered nothing
 
 
 class Presence(NamedTuple):
@@ -122,6 +127,7 @@ class _Node:
     cloned: bool = False
     said_gone: bool = False  # the log's last word on it
     refusal: Refusal | None = None  # what its greeting was refused for
+    want: bytes | None = None  # what an agent asked that does not play yet
     answered: tuple[str, int, int] | None = None  # life, its connection and ours of the greeting answered last
     answered_at: float = -math.inf
     owed: bool = False  # its greeting is answered as soon as it may be
@@ -210,6 +216,12 @@ class MqttEngine:
             self._post(Envelope(Kind.BYE, SERVER, number, payload, self.place.run, attempt=self.place.attempt))
         self._carrier.flush(5.0)
 
+    def announce(self, offers: Mapping[int, bytes]) -> None:
+        """Tell nodes what is new, such as a roster in which they have other numbers; whoever is an agent leaves."""
+        for number, payload in offers.items():
+            self._post(Envelope(Kind.OFFER, SERVER, number, payload, self.place.run, attempt=self.place.attempt))
+        self._carrier.flush(5.0)
+
     def close(self) -> None:
         """Disconnect."""
         self._carrier.close()
@@ -236,6 +248,8 @@ class MqttEngine:
                 self._greet(envelope.sender, Hello.unpack(envelope.payload))
             elif envelope.kind == Kind.GONE:
                 self._part(envelope.sender, Gone.unpack(envelope.payload))
+            elif envelope.kind == Kind.WANT and self.place.offer is not None and not self._over:
+                self._wanted(envelope.sender, envelope.payload)
             elif envelope.kind in (Kind.ANSWER, Kind.REFUSAL):
                 self._take_in(envelope)
         except SottovoceError as error:
@@ -262,7 +276,7 @@ class MqttEngine:
         difference = self.place.facts.difference(hello.facts)
         with self._lock:
             node = self._nodes[number]
-            node.expires = hello.expires
+            node.expires, node.want = hello.expires, None
             cloned = self._clone_shows(node, hello)
             if difference is not None:
                 said, self._refused[number] = self._refused.get(number), difference
@@ -290,6 +304,33 @@ class MqttEngine:
         self._pay(number)
         self._wake()
 
+    def _wanted(self, number: int, want: bytes) -> None:
+        """Note that an agent is there and plays nothing; it is offered the experiment as often as greetings are."""
+        with self._lock:
+            node = self._nodes[number]
+            node.want, node.refusal, node.owed = want, None, True
+            node.there = False
+            self._count()
+        self._pay(number)
+
+    def _make_offer(self, number: int, node: _Node) -> bool:
+        """Send an offer, and say once why an agent does not play what it was offered; tell whether there was room."""
+        if self.place.offer is None or node.want is None:
+            return True
+        try:
+            payload, remark, node.expires = self.place.offer(number, node.want)
+        except SottovoceError as error:
+            self.status.foreign += 1
+            log.debug("dropped: %s", error)
+            return True
+        said = self._refused.pop(number, None)
+        if remark is not None:
+            self._refused[number] = remark
+            if remark != said and node.lines.take():
+                log.warning("%s does not play: %s", self._name(number), remark)
+        envelope = Envelope(Kind.OFFER, SERVER, number, payload, self.place.run, attempt=self.place.attempt)
+        return self._post(envelope)
+
     def _clone_shows(self, node: _Node, hello: Hello) -> bool:
         """Tell whether a process greets that another one of the same key had followed; lives that ended never greet.
 
@@ -314,13 +355,16 @@ class MqttEngine:
         """Answer a greeting that is owed an answer, if it may be answered now; else `_pay_debts` tries again."""
         with self._lock:
             node = self._nodes[number]
-            ready = node.refusal is not None or self._enrolment is not None
+            ready = node.refusal is not None or self._enrolment is not None or node.want is not None
             if not node.owed or not ready or not node.answers.take():
                 return
             node.owed = not self._answer_greeting(number, node)
 
     def _answer_greeting(self, number: int, node: _Node) -> bool:
-        """Send a refusal, or a welcome and the request that the node has not answered; tell whether there was room."""
+        """Send an offer, a refusal, or a welcome and the request that the node has not answered; tell whether there was
+        room."""
+        if node.want is not None:
+            return self._make_offer(number, node)
         if node.refusal is not None:
             words = node.refusal.pack()
             return self._post(Envelope(Kind.REFUSAL, SERVER, number, words, self.place.run, attempt=self.place.attempt))

@@ -2,7 +2,7 @@
 
     offset  size  field
     0       4     magic     b"svm1"
-    4       1     kind      hello, welcome, ask, answer, refusal, gone, bye
+    4       1     kind      hello, welcome, ask, answer, refusal, gone, bye, want, offer
     5       1     phase     number in PHASES; 0 where there is none
     6       16    run       drawn by the server; zeros before it is known
     22      8     round
@@ -66,6 +66,8 @@ class Kind(IntEnum):
     REFUSAL = 5  # one sentence
     GONE = 6  # the last will: signed beforehand, sent by the broker when the connection is lost
     BYE = 7
+    WANT = 8  # agent: I am here, and play nothing
+    OFFER = 9  # server: an experiment, and what of roster and certificate is newer
 
 
 @dataclass(frozen=True)

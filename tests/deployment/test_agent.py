@@ -302,16 +302,26 @@ def test_a_certificate_is_renewed_by_a_request_of_the_nodes_own_key_alone(fed: P
 
 
 def test_a_clone_of_the_key_is_told_once_and_makes_the_agent_unhealthy(caplog: pytest.LogCaptureFixture) -> None:
-    status = AgentStatus()
-    status.up_or_down(up=True)
-    assert status.healthy is None
+    clock = [0.0]
+    status = AgentStatus(now=lambda: clock[0])
 
-    for _ in range(3):
-        status.up_or_down(up=False, reason="connection lost: Session taken over")
-        status.up_or_down(up=True)
+    def cut(after: float) -> None:
+        status.connection(up=True)
+        clock[0] += after
+        status.connection(up=False, reason="connection lost: Unspecified error")
+
+    for _ in range(20):
+        cut(20.0)  # a link that flaps
+    assert not status.cloned
+    for _ in range(10):
+        cut(1.0)
+    status.connection(up=True)
 
     assert status.cloned and "the key was copied" in str(status.healthy)
     assert sum("the key was copied" in record.getMessage() for record in caplog.records) == 1
+    assert sum("connection lost" in record.getMessage() for record in caplog.records) == 1, "it is said once"
+    clock[0] += 61.0
+    assert status.healthy is None, "the other one is gone"
 
 
 def test_systemd_hears_of_an_agent_that_is_ready_and_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,9 @@ def test_a_node_that_made_its_keys_itself_sends_no_secret(fed: Path, tmp_path: P
     assert identity.signing_key.hex().encode() not in b"".join(everything(fed).values())
 
 
-def test_a_request_that_was_changed_or_repeated_is_refused(fed: Path, tmp_path: Path) -> None:
+def test_a_request_that_was_changed_is_refused_and_one_that_is_repeated_lets_nobody_in_anew(
+    fed: Path, tmp_path: Path
+) -> None:
     request_node(tmp_path / "porto")
     path = tmp_path / "porto" / "request.json"
     raw, before = path.read_text(), everything(fed)
@@ -116,9 +118,15 @@ def test_a_request_that_was_changed_or_repeated_is_refused(fed: Path, tmp_path: 
             accept_node(fed, path)
     assert everything(fed) == before
     path.write_text(raw)
-    accept_node(fed, path)
+    node, _ = accept_node(fed, path)
+    again, _ = accept_node(fed, path)
+
+    assert (again.id, again.key) == (node.id, node.key), "it is a new certificate for the same keys"
+    assert again.certificate != node.certificate and len(sign_roster(fed).roster.entries) == 4
+    (tmp_path / "other").mkdir()
+    request_node(tmp_path / "other" / "porto")
     with pytest.raises(InputError, match="already has a node porto"):
-        accept_node(fed, path)
+        accept_node(fed, tmp_path / "other" / "porto" / "request.json")
 
 
 def test_a_key_is_registered_once(fed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,8 +199,9 @@ def test_somebody_who_took_its_folder_away_gets_only_public_files(fed: Path, tmp
     sign_roster(fed)
     renew(fed, "server")
 
-    for home in (fed / "nodes" / "oslo", fed / "server"):
-        assert {path.name for path in home.iterdir()} == {"cert.pem", "ca.pem", "root.fingerprint", "roster.json"}
+    public = {"cert.pem", "ca.pem", "root.fingerprint", "roster.json"}
+    assert {path.name for path in (fed / "nodes" / "oslo").iterdir()} == public
+    assert {path.name for path in (fed / "server").iterdir()} == public | {"certificates.json"}
 
 
 def test_the_last_node_cannot_be_revoked_into_an_empty_roster(fed: Path) -> None:

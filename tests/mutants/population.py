@@ -10,7 +10,33 @@ EARLY = "tests/attacks/test_a2_epsilon_of_a_run_that_ends_early.py"
 RUNS = "tests/attacks/test_a7_runs_on_the_same_records_add_up.py"
 POPULATION, BUDGET = "privacy/accounting/population.py", "privacy/budget.py"
 
+EPOCHS = "tests/deployment/test_epochs.py"
+
 MUTANTS = (
+    of(
+        "epochs-go-on",
+        "an epoch that paid for five rounds begins a sixth",
+        ("runs/population.py", "        if budget.settled(run):", "        if False:"),
+        tests=f"{EPOCHS}::test_an_epoch_pays_for_the_rounds_that_it_began_and_cannot_go_on",
+    ),
+    of(
+        "epochs-are-free",
+        "an epoch that has ended pays for one round, however many it began",
+        ("runs/population.py", "cost_of(plan, max(1, begun))", "cost_of(plan, 1)"),
+        tests=f"{EPOCHS}::test_an_epoch_pays_for_the_rounds_that_it_began_and_cannot_go_on",
+    ),
+    of(
+        "epochs-forget-the-budget",
+        "every epoch has the noise of the file, and the limit is exceeded",
+        ("deployment/server/epochs.py", "if plan is None or _fits(played, plan):", "if True:"),
+        tests=f"{EPOCHS}::test_where_the_budget_is_spent_there_is_no_plan_and_no_epoch",
+    ),
+    of(
+        "revoked-nodes-are-told",
+        "whoever was taken out is sent the new roster as if it stayed",
+        ("deployment/server/epochs.py", "if each.name in staying}", "if True}"),
+        tests=f"{EPOCHS}::test_a_roster_that_the_root_did_not_sign_ends_no_epoch",
+    ),
     of(
         "epsilon-of-the-rounds-played",
         "a run that stops early promises less than its plan",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from sottovoce.core.errors import PrivacyError
 from sottovoce.core.streams import Owners, Secrets, Seeds
+from sottovoce.core.vectors import Vector
 from sottovoce.federation.aggregation.ballots.coding import CountKeys
 from sottovoce.federation.aggregation.ballots.count import HelperChannel
 from sottovoce.federation.aggregation.secure import SimulatedKeys
@@ -59,6 +60,7 @@ class Parties:
     link: HelperChannel | None = field(default=None, repr=False)  # the server's way to the helper
     leader_signing: bytes | None = field(default=None, repr=False)  # the key by which the server signs its counts
     back_off: BackOff = field(default_factory=BackOff)
+    initial: Vector | None = field(default=None, repr=False, compare=False)  # where training begins; None: at w_0
 
     def __post_init__(self) -> None:
         if not self.seeded and not isinstance(self.owners, Secrets):
@@ -84,6 +86,7 @@ class Parties:
         link: HelperChannel | None = None,
         leader_signing: bytes | None = None,
         back_off: BackOff | None = None,
+        initial: Vector | None = None,
     ) -> Self:
         """Return the parties of a federation of machines, before its run is known.
 
@@ -104,6 +107,7 @@ class Parties:
             link=link,
             leader_signing=leader_signing,
             back_off=back_off or BackOff(),
+            initial=initial,
         )
 
     @property

@@ -112,7 +112,9 @@ def accept_node(folder: Path, path: Path) -> tuple[RosterNode, Registration]:
     with locked(folder) as register:
         authority = read_authority(folder)
         if register.has(request.name) and (known := register.named(request.name)).key == request.key:
-            register = _reissued(register, known, authority, ends_in(register.days), request.tls_key)
+            if request.tls_key != _key(known.certificate):
+                raise InputError(f"{folder} already has a node {request.name}, with another TLS key than the request's")
+            register = _reissued(register, known, authority, ends_in(register.days))
             write_register(folder, register)
             publish(folder, register, authority)
             return register.named(request.name), request
@@ -209,9 +211,8 @@ def _reissued(
     node: RosterNode,
     authority: Authority,
     ends: datetime,
-    key: EllipticCurvePublicKey | None = None,
 ) -> Register:
-    certificate = authority.client(node_user(node.id), node.name, key or _key(node.certificate), ends)
+    certificate = authority.client(node_user(node.id), node.name, _key(node.certificate), ends)
     nodes = [
         replace(each, certificate=certificate, former=each.serials) if each is node else each for each in register.nodes
     ]

@@ -151,16 +151,16 @@ class Offers:
                 self._tables = {}
                 self.say(f"[data] schema = {name!r} cannot be offered to agents; name a .toml file below here")
 
-    def answer(self, number: int, payload: bytes) -> tuple[bytes, str | None, int]:
-        """Return the offer for a node, why it does not play if it says so, and when its certificate ends."""
+    def answer(self, number: int, payload: bytes) -> tuple[bytes, str | None, Want]:
+        """Return the offer for a node, why it does not play if it says so, and what it told."""
         want = Want.unpack(payload)
         entry = self._by_id[number]
         if want.renewal:
             self._keep_renewal(entry, want.renewal)
         if want.protocol != PROTOCOL:
             words = f"it speaks version {want.protocol} of the protocol, and this server {PROTOCOL}; upgrade the older"
-            return Offer().pack(), words, want.expires
-        return self.offer(entry.name, want).pack(), one_line(want.refused) if want.refused else None, want.expires
+            return Offer().pack(), words, want
+        return self.offer(entry.name, want).pack(), one_line(want.refused) if want.refused else None, want
 
     def offer(self, name: str, want: Want | None = None) -> Offer:
         """Return what a node of some name is offered; without `want` the roster and certificate alone."""

@@ -20,6 +20,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
+from sottovoce.config.experiment import Experiment
 from sottovoce.core.errors import InputError
 from sottovoce.core.files import PRIVATE
 from sottovoce.core.packages import install_line, installed
@@ -64,6 +65,12 @@ class FleetStatus:
             for key in ("accuracy", "epsilon", "epsilon_spent"):
                 if key in record:
                     self._newest[key] = _finite(record[key])
+
+    def restart(self, _: object, experiment: Experiment) -> None:
+        """Begin an epoch: rounds are counted anew."""
+        with self._lock:
+            self.name, self.rounds = experiment.experiment.name, experiment.experiment.rounds
+            self._told.clear()
 
     def end(self, words: str) -> None:
         """Say that the run is over, and how."""

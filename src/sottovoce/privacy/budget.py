@@ -1,7 +1,8 @@
 """Keep the account of a population: what all private runs on its records may cost together, in one file.
 
-A run reserves the cost of its whole plan before anything is released, and is never given any of it back. The file is
-JSON lines, each chained to the one before by its hash, written under an exclusive lock and synchronised:
+A run reserves the cost of its whole plan before anything is released, and is never given any of it back; but an epoch
+that has ended for good pays for the rounds that it began (`settle`), and begins no more. The file is JSON lines, each
+chained to the one before by its hash, written under an exclusive lock and synchronised:
 
     {"index": 0, "kind": "open", "population": "patients", "epsilon": 4.0, ..., "previous": "...", "hash": "..."}
     {"index": 1, "kind": "run", "run": "<16 bytes>", "name": "first", "plan": "...", "cost": {...}, ...}
@@ -43,15 +44,18 @@ def _nothing(step: str) -> None:
     """Do nothing: tests pass a function that kills the process here."""
 
 
-def cost_of(plan: PrivacyPlan) -> Cost:
-    """Return what a run of this plan may cost, whenever it ends.
+def cost_of(plan: PrivacyPlan, rounds: int | None = None) -> Cost:
+    """Return what a run of this plan may cost, whenever it ends; with `rounds` one that has begun no more than these.
+
+    Its epsilons are the plan's in any case: how many rounds are played may be decided after looking at some.
 
     Records and persons that are set aside pay for what is measured on them, and the others for training: against the
     server the larger of both counts, as if it knew the sites' coins.
     """
-    [*before, own] = events = plan.events()
+    [*before, own] = events = plan.events(rounds)
     part, apart = plan.shares.server_part, plan.request.apart
-    lefts = [*((event.left(part), event.rounds) for event in before), (own.left(part), plan.max_participations)]
+    most = plan.max_participations if rounds is None else min(plan.max_participations, rounds)
+    lefts = [*((event.left(part), event.rounds) for event in before), (own.left(part), most)]
     aside = [(event.left(part), event.rounds) for event in apart]
     cost = Cost(
         epsilon=plan.epsilon,
@@ -87,8 +91,8 @@ class BudgetTerms:
 class Budget:
     """The account of one population, held by one process for as long as it takes to read or to reserve.
 
-    Guarantee: when `reserve` returns, the cost is on disk; no cost is ever taken back; with a limit, no run is granted
-    that would exceed it.
+    Guarantee: when `reserve` returns, the cost is on disk; no cost of a round that was begun is ever taken back; with a
+    limit, no run is granted that would exceed it.
     """
 
     def __init__(self, path: Path, terms: BudgetTerms, *, step: Step = _nothing) -> None:
@@ -98,6 +102,7 @@ class Budget:
         self._limit: Limit | None = None
         self._costs: dict[tuple[str, str], Cost] = {}  # by the id of the run and the digest of its plan
         self._exposed: set[str] = set()
+        self._settled: set[str] = set()
         self._declared: list[Cost] = []
         self._lines: list[dict[str, Any]] = []
         self._heads: list[str] = []
@@ -226,6 +231,22 @@ class Budget:
         kept = {key: line[key] for key in ("run", "name", "plan", "cost", "about")}
         self._lines.append(kept | {"first": (kept["run"], kept["plan"]) not in self._costs})
 
+    def settle(self, run: str, plan: str, cost: Cost) -> None:
+        """Lower the charge of a run that has ended for good to that of the rounds that it began; it cannot go on.
+
+        Guarantee: `settled` is true of the run from then on, so that no further round of it is charged to this line.
+        """
+        if run not in self._settled:
+            if (run, plan) not in self._costs:
+                raise PrivacyError(f"{self.path.name} has no run {run}, which is to be settled; restore the file")
+            self._append({"kind": "settled", "run": run, "plan": plan, "cost": cost.told()})
+            self._settled.add(run)
+            self._costs[run, plan] = cost
+
+    def settled(self, run: str) -> bool:
+        """Tell whether a run has ended for good."""
+        return run in self._settled
+
     def expose(self, run: str) -> None:
         """Charge a run as against the server from now on: outsiders learnt who was sampled."""
         if run not in self._exposed and any(run == known for known, _ in self._costs):
@@ -326,6 +347,11 @@ class Budget:
                 self._costs[str(entry["run"]), str(entry["plan"])] = Cost.read(entry["cost"])
             elif kind == "exposed":
                 self._exposed.add(str(entry["run"]))
+            elif kind == "settled":
+                if (paid := (str(entry["run"]), str(entry["plan"]))) not in self._costs:
+                    raise ValueError
+                self._settled.add(paid[0])
+                self._costs[paid] = Cost.read(entry["cost"])
             else:
                 raise ValueError
         except (KeyError, TypeError, ValueError):

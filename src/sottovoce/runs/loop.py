@@ -189,7 +189,8 @@ def play(
             folder.keep_whitening(found["whitening"])
             if parts.parties.machines:  # the server's own records are whitened as the nodes' are
                 evaluator = own_records(parts)
-        state = journal.state or ready.server.init(found.get("params", parts.start))
+        first = parts.start if parts.parties.initial is None else parts.parties.initial
+        state = journal.state or ready.server.init(found.get("params", first))
         ready.enrol(engine, state if journal.done else None)
         measurement = Measurement.enrolled(ready, engine, ledger)
         costs = costs_of(ready.server, state)

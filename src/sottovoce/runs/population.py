@@ -102,12 +102,23 @@ def reserve_again(experiment: Experiment, plan: PrivacyPlan | None, folder: RunF
         return
     run = _run_id(folder.path)
     with _budget(experiment, table, plan) as budget:
+        if budget.settled(run):
+            raise PrivacyError(f"{folder.path} is an epoch that has ended, and paid for what it began; begin another")
         if not budget.holds(run, plan.digest()) and (folder.path / "ledger.jsonl").exists():
             raise PrivacyError(
                 f"{folder.path} has spent from [privacy] budget = {table.budget!r}, which does not know it: the file "
                 "was cut or replaced; restore it"
             )
         budget.reserve(run, experiment.experiment.name, plan.digest(), cost_of(plan), declared_costs(experiment, table))
+
+
+def settle(experiment: Experiment, plan: PrivacyPlan, path: Path, begun: int) -> None:
+    """Let a run that has ended for good pay for the rounds that it began, and for no more."""
+    table = experiment.privacy
+    if table is None or table.budget is None:
+        return
+    with _budget(experiment, table, plan) as budget:
+        budget.settle(_run_id(path), plan.digest(), cost_of(plan, max(1, begun)))
 
 
 @dataclass(frozen=True)

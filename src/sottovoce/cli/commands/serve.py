@@ -39,6 +39,13 @@ def serve(
     simulate: Annotated[
         bool, typer.Option("--simulate-randomness", help="Take all secrets from the seed: for tests on one machine.")
     ] = False,
+    epochs: Annotated[
+        bool,
+        typer.Option(
+            "--epochs",
+            help="Go on with the newest roster whenever one is signed: nodes join and leave (docs/deploy.md).",
+        ),
+    ] = False,
     local: Annotated[
         int | None,
         typer.Option(
@@ -55,6 +62,8 @@ def serve(
         raise InputError("the server needs its keys: give --keys FOLDER, or --local N for a trial on this machine")
     if local is not None and keys is not None:
         raise InputError("--local makes keys of its own, for this trial; remove --keys")
+    if local is not None and epochs:
+        raise InputError("--epochs follows rosters that somebody signs, and --local has none; give --keys FOLDER")
     rounds = 0
 
     def count(record: dict[str, Any]) -> None:
@@ -76,10 +85,11 @@ def serve(
             count=count,
             log=log,
             status=status,
+            epochs=epochs,
         )
     except KeyboardInterrupt:
         more = ["--keys", str(keys)] if keys is not None else ["--local", str(local)]
-        more += ["--simulate-randomness"] if simulate else []
+        more += [*(["--simulate-randomness"] if simulate else []), *(["--epochs"] if epochs else [])]
         more += [*(["--log", log] if log else []), *(["--status", status] if status else [])]
         again = command_line("serve", file, changes, out, quiet=quiet, as_json=as_json, resume=True, more=more)
         when = f"after round {rounds}" if rounds else "before the first round was done"
@@ -103,6 +113,7 @@ def _serve(
     simulate: bool,
     log: str | None,
     status: str | None,
+    epochs: bool,
 ) -> None:
     from sottovoce.config.experiment import load
     from sottovoce.deployment.server.serve import serve as play
@@ -114,7 +125,8 @@ def _serve(
 
     experiment = load(file, [*(changes or ()), "engine.name=mqtt"])
     folder = out or default_folder(experiment)
-    RunFolder.check(folder, resume=resume)
+    if not epochs:
+        RunFolder.check(folder, resume=resume)
     name, general, played = experiment.experiment.name, experiment.experiment, False
     with ExitStack() as stack:
         private = experiment.privacy is not None
@@ -158,7 +170,13 @@ def _serve(
         if keys is None:
             raise InputError("the server needs its keys: give --keys FOLDER")
         try:
-            summary = play(experiment, folder, keys=keys, file=file, **told)
+            if epochs:
+                from sottovoce.deployment.server.epochs import play_epochs
+
+                told |= {"out": folder, "keys": keys, "file": file, "began": fleet.restart}
+                summary, folder = play_epochs(experiment, **told)
+            else:
+                summary = play(experiment, folder, keys=keys, file=file, **told)
         except BaseException as error:
             fleet.end("interrupted" if isinstance(error, KeyboardInterrupt) else f"failed: {error}")
             raise

@@ -50,10 +50,12 @@ DAY: Final = 86400.0
 _FIRST, _LONGEST = 1.0, 300.0  # seconds between two tries to reach a broker
 _TICK: Final = 20.0  # seconds between two signs of life
 _QUEUED: Final = 64  # messages that wait; a broker that sends more is not heard
-_TAKEN_OVER: Final = "taken over"
+_SHORT, _CUTS = 5.0, 4  # so often a connection was cut within so many seconds: the broker keeps one for each name
+_LOST: Final = 15.0  # seconds without a connection, after which all of it is made anew
+_STOOD: Final = 60.0  # seconds after which a connection was a good one
 CLONED: Final = (
-    "another process has connected with this node's key; if you did not start two, the key was copied: tell whoever "
-    "signs rosters to revoke this node"
+    "its connection is cut again and again as soon as it stands, as it is when another process uses this node's key; "
+    "if you did not start two, the key was copied: tell whoever signs rosters to revoke this node"
 )
 
 log = logging.getLogger(__name__)
@@ -100,13 +102,35 @@ class AgentStatus:
     cloned: bool = False
     payload: list[int] = field(default_factory=lambda: [0, 0])
     watchdog: Watchdog = field(default_factory=Watchdog, repr=False)
+    now: Callable[[], float] = field(default=time.monotonic, repr=False)
+    _since: float = 0.0  # when the connection was made last
+    _lost: float = 0.0  # when it was lost
+    _cuts: int = 0  # of connections that had just been made, one after the other
+    _told: str = ""  # why it was lost, as it was said last
 
-    def up_or_down(self, *, up: bool, reason: str = "") -> None:
-        """Take in that the connection stands, or why it was lost."""
-        self.up, self.reason = up, reason
-        if not up and _TAKEN_OVER in reason.lower() and not self.cloned:
+    def connection(self, *, up: bool, reason: str = "") -> None:
+        """Take in that the connection stands, or why it was lost; the same reason is said once until one has stood."""
+        before, self.up, self.reason = self.up, up, reason
+        if up:
+            self._since = self.now()
+            return
+        if before:
+            self._lost = self.now()
+            stood = self.now() - self._since
+            self._cuts = self._cuts + 1 if stood < _SHORT else 0
+            if stood > _STOOD:
+                self.cloned, self._told = False, ""
+        if reason != self._told:
+            self._told = reason
+            log.warning("broker: %s; trying again until it stands", reason)
+        if self._cuts >= _CUTS and not self.cloned:
             self.cloned = True
             log.warning(CLONED)
+
+    @property
+    def down_for(self) -> float:
+        """Return for how many seconds the connection has been lost."""
+        return 0.0 if self.up else self.now() - self._lost
 
     def beat(self) -> None:
         """Take in that the node is at work."""
@@ -115,7 +139,7 @@ class AgentStatus:
     @property
     def healthy(self) -> str | None:
         """Return what is wrong; None: nothing."""
-        if self.cloned:
+        if self.cloned and not (self.up and self.now() - self._since > _STOOD):
             return CLONED
         if not self.up:
             return f"the broker cannot be reached: {self.reason}"
@@ -149,7 +173,7 @@ class _Watch:
 
     def up(self, *, up: bool, reason: str = "") -> None:
         """Pass it on."""
-        self.status.up_or_down(up=up, reason=reason)
+        self.status.connection(up=up, reason=reason)
 
     def beat(self) -> None:
         """Pass it on."""
@@ -170,13 +194,12 @@ class _WaitingEar:
 
     def connected(self, connection: int) -> None:
         """Pass on that the connection stands."""
-        self.status.up_or_down(up=True)
+        self.status.connection(up=True)
         self.events.put(connection)
 
     def lost(self, reason: str) -> None:
-        """Say that the broker cannot be reached; the connection is being made anew."""
-        self.status.up_or_down(up=False, reason=reason)
-        log.warning("broker: %s; trying again", reason)
+        """Pass on that the broker cannot be reached; the connection is being made anew."""
+        self.status.connection(up=False, reason=reason)
 
     def last_will(self, connection: int) -> tuple[str, bytes] | None:
         """Return nothing: who waits owes nothing."""
@@ -191,7 +214,7 @@ class Agent:
         self.status = status or AgentStatus()
         self._stop = threading.Event()
         self._ear: _WaitingEar | None = None
-        self._life = os.urandom(8).hex()
+        self._life = ""
         self._warned = 0.0  # when the end of the certificate was told last
         self._ask_at = 0.0  # monotonic time before which nothing is asked
         self._said = ""  # of what hinders, so that it is said once
@@ -299,6 +322,7 @@ class Agent:
         roster = Roster.read(identity.roster, identity.pinned)
         self.status.expires = identity.expires.timestamp()
         ear = self._ear = _WaitingEar(self.status)
+        self._life = os.urandom(8).hex()  # connections are counted anew
         transport = self._connected(identity, roster, ear)
         if transport is None:
             return None
@@ -311,7 +335,7 @@ class Agent:
                 self.status.watchdog.beat()
                 event = None
                 with suppress(queue.Empty):
-                    event = ear.events.get(timeout=_TICK)
+                    event = ear.events.get(timeout=_TICK if self.status.up else 1.0)
                 if isinstance(event, int):
                     connection = event
                     say(connection)
@@ -323,6 +347,8 @@ class Agent:
                 elif connection and self.status.refused and time.monotonic() >= self._ask_at:
                     self.status.refused = ""
                     say(connection)
+                if self.status.down_for > _LOST:  # connecting from the start tells why it fails
+                    return None
                 if self._remind(identity) and connection:
                     say(connection)
             return None
@@ -413,10 +439,7 @@ class Agent:
                 transport.connect()
                 return transport
             except RunError as error:
-                self.status.up_or_down(up=False, reason=str(error))
-                if str(error) != self._said:
-                    self._said = str(error)
-                    log.warning("%s; trying again until it opens", error)
+                self.status.connection(up=False, reason=str(error))
             self._rest(random.uniform(0.5, 1.5) * pause)
             pause = min(2 * pause, _LONGEST)
         return None

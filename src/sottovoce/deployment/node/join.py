@@ -89,7 +89,8 @@ class Ear:
         """Say that the broker cannot be reached; the connection is being made anew."""
         if self.watch is not None:
             self.watch.up(up=False, reason=reason)
-        log.warning("broker: %s; trying again", reason)
+        else:
+            log.warning("broker: %s; trying again", reason)
 
     def last_will(self, connection: int) -> tuple[str, bytes] | None:
         """Return what the broker is to say when this connection is lost."""

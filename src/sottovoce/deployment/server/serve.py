@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from sottovoce.assembly.parts import Parts
 from sottovoce.config.experiment import Experiment
 from sottovoce.core.errors import InputError, SottovoceError
 from sottovoce.core.streams import Seeds
+from sottovoce.core.vectors import Vector
 from sottovoce.deployment.helper.frames import HelperAddress as HelperPlace
 from sottovoce.deployment.node.build import config_digest, facts_of, largest_message, owners_of
 from sottovoce.deployment.node.join import check_simulated
@@ -64,9 +65,13 @@ def serve(
     around: Around = lambda engine: engine,
     check: Callable[[], None] = lambda: None,
     file: Path | None = None,
+    callbacks: Iterable[object] = (),
+    initial: Vector | None = None,
+    successor: Callable[[], Mapping[int, bytes]] = dict,
 ) -> Record:
     """Play an experiment with the nodes of a roster, and return its summary.
 
+    Training begins at `initial`, and `successor` says what nodes are told at the end, by number (`server.epochs`).
     `file` is where the experiment was read, beside which signatures for it may lie, for agents' policies.
 
     `carrier` takes the place of a connection to a broker: see `MakeCarrier`.
@@ -106,8 +111,11 @@ def serve(
         with _engine(parts, run_id, carried, identity, roster, min_nodes, check, offers) as engine:
             engine.status.expires = identity.expires.timestamp()
             watch(engine.status)
-            yield around(engine)
-            _countersigned(experiment, out, run_id, engine, identity, roster, link)
+            try:
+                yield around(engine)
+                _countersigned(experiment, out, run_id, engine, identity, roster, link)
+            finally:
+                engine.announce(successor())
 
     parties = Parties.of_machines(
         owners=owners_of(experiment, simulated=simulated),
@@ -120,8 +128,9 @@ def serve(
         link=link,
         leader_signing=identity.signing_key,
         back_off=BackOff(experiment.engine.max_aborts),
+        initial=initial,
     )
-    return run(experiment, out, resume=resume, observe=observe, parties=parties)
+    return run(experiment, out, resume=resume, observe=observe, callbacks=callbacks, parties=parties)
 
 
 def _countersigned(

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Protocol, Self
 
 from sottovoce.core.errors import RunError, SottovoceError, WireError
 from sottovoce.core.remote import one_line
@@ -36,9 +36,20 @@ _PAUSE: Final = 15.0  # seconds until one more greeting is answered
 
 log = logging.getLogger(__name__)
 
-AnswerWant = Callable[[int, bytes], tuple[bytes, str | None, int]]
-"""What an agent is offered, by its number and what it wants: the payload, why it does not play, when its certificate
-ends."""
+
+class Greeted(Protocol):
+    """Who greets: which life of a node, over which connection of it, and until when its certificate holds."""
+
+    @property
+    def life(self) -> str: ...  # noqa: D102
+    @property
+    def connection(self) -> int: ...  # noqa: D102
+    @property
+    def expires(self) -> int | None: ...  # noqa: D102
+
+
+AnswerWant = Callable[[int, bytes], tuple[bytes, str | None, Greeted]]
+"""What an agent is offered, by its number and what it wants: the payload, why it does not play, and who it is."""
 
 
 @dataclass(frozen=True)
@@ -290,12 +301,8 @@ class MqttEngine:
                 node.owed = node.owed or self._unanswered(node)
                 self._refused.pop(number, None)
                 self._count()
-        if cloned and node.lines.take():
-            log.warning(
-                "%s: two processes use its key: one that was followed by another has come back; if its operator did "
-                "not start both, the key was copied: revoke it",
-                self._name(number),
-            )
+        if cloned:
+            self._tell_clone(number, node)
         if difference is None and new and (node.said_gone or node.lines.take()):
             node.said_gone = False
             log.info("%s is there", self._name(number))
@@ -318,11 +325,14 @@ class MqttEngine:
         if self.place.offer is None or node.want is None:
             return True
         try:
-            payload, remark, node.expires = self.place.offer(number, node.want)
+            payload, remark, who = self.place.offer(number, node.want)
         except SottovoceError as error:
             self.status.foreign += 1
             log.debug("dropped: %s", error)
             return True
+        if self._clone_shows(node, who):
+            self._tell_clone(number, node)
+        node.life, node.connection, node.expires = who.life, who.connection, who.expires
         said = self._refused.pop(number, None)
         if remark is not None:
             self._refused[number] = remark
@@ -331,7 +341,15 @@ class MqttEngine:
         envelope = Envelope(Kind.OFFER, SERVER, number, payload, self.place.run, attempt=self.place.attempt)
         return self._post(envelope)
 
-    def _clone_shows(self, node: _Node, hello: Hello) -> bool:
+    def _tell_clone(self, number: int, node: _Node) -> None:
+        if node.lines.take():
+            log.warning(
+                "%s: two processes use its key: one that was followed by another has come back; if its operator did "
+                "not start both, the key was copied: revoke it",
+                self._name(number),
+            )
+
+    def _clone_shows(self, node: _Node, hello: Greeted) -> bool:
         """Tell whether a process greets that another one of the same key had followed; lives that ended never greet.
 
         A greeting that comes late is of a connection that was seen, so it is none.

@@ -106,6 +106,23 @@ def test_intervals_hold_what_they_should_in_nineteen_of_twenty_cases() -> None:
     assert all(360 <= count <= 398 for count in hits.values()), hits
 
 
+@pytest.mark.parametrize(("centre", "near"), [(-14.0, 0.012), (-9.0, 4e-3), (-3.0, 4e-3), (40.0, 1.0)])
+def test_scores_far_from_zero_have_an_interval_that_holds_the_truth(centre: float, near: float) -> None:
+    """Of a rare class all scores may be far below zero; beyond the last bin nothing is known, and that is said."""
+    scheme = MeasureUnits(binary=True, classes=2, loss_bound=20.0)
+    scores, labels = scored(20_000, shift=1.2)
+    scores = (2 * scores + centre).astype(np.float32)
+    sums = scheme.of_records(scores, labels).sum(axis=0, dtype=np.float64)
+
+    metrics = scheme.metrics((sums / 100).astype(np.float32), 100.0, 0.0)
+    low, high = metrics["intervals"]["auroc"]
+    true = evaluate(scores, labels, ClassTask(2, single=True))["auroc"]
+
+    assert low < true < high
+    assert metrics["auroc"] == pytest.approx(true, abs=near)
+    assert (high - low > 0.9) == (near == 1.0)
+
+
 def test_what_the_noise_hides_is_not_told() -> None:
     scheme = MeasureUnits(binary=True, classes=2, loss_bound=5.0)
     scores, labels = scored(500)

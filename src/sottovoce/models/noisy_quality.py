@@ -143,8 +143,9 @@ class NoisySums:
         bins, count = self.histograms[label], self.counts[label]
         if self.stddev * math.sqrt(len(bins)) <= _ASTRAY * count:
             return np.asarray(np.concatenate([[0.0], np.cumsum(bins)]) / count)
-        centres = np.linspace(self.edges[0], self.edges[-1], 49)[:, None, None]
-        widths = np.array([0.5, 0.75, 1.0, 1.5, 2.0, 3.0])[None, :, None]
+        places = np.linspace(0, len(bins), 3 * len(bins) + 1)  # as fine as the bins are
+        centres = np.interp(places, np.arange(len(self.edges)), self.edges)[:, None, None]
+        widths = np.array([0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0])[None, :, None]
         scaled = (self.edges - centres) / (widths * math.sqrt(2))
         laws = 0.5 * (1 + np.array([math.erf(value) for value in scaled.ravel()]).reshape(scaled.shape))
         laws[..., 0], laws[..., -1] = 0.0, 1.0  # the outermost bins have what lies beyond

@@ -37,7 +37,9 @@ from sottovoce.models.units import Units
 from sottovoce.schemes import Message, Scheme, State
 
 BINS: Final = 32
-WIDEST: Final = 6.0  # logits beyond it are in the outermost bins
+WIDEST: Final = 24.0  # logits beyond it are in the outermost bins
+_FINE: Final = 3.0  # bins grow from this logit on, in proportion: a rare class has its scores far from zero
+EDGES: Final = _FINE * np.sinh(np.linspace(-1, 1, BINS + 1) * math.asinh(WIDEST / _FINE))
 _AT_ONCE: Final = 512  # records whose scores are computed together
 _HIDDEN: Final = 4.0  # a count of fewer deviations of its noise is hidden
 _NORMAL: Final = 1.96  # deviations of an interval of 95 %
@@ -101,8 +103,8 @@ class MeasureUnits(Scheme):
         message[rows, self.classes + labels] = np.where(right, 1, -1)
         message[:, 2 * self.classes] = 2 * self._losses(scores, labels) / self.loss_bound - 1
         if self.binary:
-            place = np.nan_to_num((np.asarray(scores, np.float64) / WIDEST + 1) * BINS / 2, nan=0, posinf=BINS)
-            bins = np.clip(np.ceil(place) - 1, 0, BINS - 1).astype(np.int64)  # answers of class 0 in the lower half
+            numbers = np.nan_to_num(np.asarray(scores, np.float64), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
+            bins = np.searchsorted(EDGES[1:-1], numbers, side="left")  # answers of class 0 in the lower half
             message[rows, 2 * self.classes + 1 + labels * BINS + bins] = 1
         return message
 
@@ -137,7 +139,7 @@ class MeasureUnits(Scheme):
             counts=sums[: self.classes],
             right=self._right(sums),
             histograms=self.histograms(sums) if self.binary else None,
-            edges=np.linspace(-WIDEST, WIDEST, BINS + 1),
+            edges=EDGES,
             stddev=stddev,
         )
 
@@ -148,7 +150,7 @@ class MeasureUnits(Scheme):
         }
         if self.binary:
             each["balanced_accuracy"] = _Formula(self._balanced, self._chance_of_balanced, each_class=True)
-            each["auroc"] = _Formula(self._auroc, self._chance_of_auroc, each_class=True)
+            each["auroc"] = _Formula(self._auroc, self._chance_of_auroc, each_class=True, unseen=self._beyond)
         return each
 
     def _judged(self, formula: _Formula, sums: Sums, stddev: float) -> _Judged | None:
@@ -165,6 +167,7 @@ class MeasureUnits(Scheme):
             moved[place] = max(stddev / 8, 1e-6)
             slopes[place] = (formula.value(sums + moved) - formula.value(sums - moved)) / (2 * moved[place])
         spread = _NORMAL * math.sqrt(stddev**2 * float(slopes @ slopes) + max(0.0, formula.chance(sums, value)))
+        spread += formula.unseen(sums)
         return _Judged(value, value - spread, value + spread)
 
     def _right(self, sums: Sums) -> Sums:
@@ -191,10 +194,21 @@ class MeasureUnits(Scheme):
         return float((shares * (1 - shares) / sums[: self.classes]).sum()) / self.classes**2
 
     def _auroc(self, sums: Sums) -> float:
-        """Return how often class 1 scores higher; records of one bin are ties. About 1/2, so that noise cancels."""
+        """Return how often class 1 scores higher. About 1/2, so that noise cancels.
+
+        Within a bin both classes change linearly, by half of what their neighbours differ: with densities 1 + a x and
+        1 + b x on [-1/2, 1/2] class 1 scores higher with a chance of 1/2 + (b - a) / 12.
+        """
         zeros, ones = self.histograms(sums)
         below = np.cumsum(zeros) - zeros / 2
-        return 0.5 + float(ones @ (below - zeros.sum() / 2)) / float(sums[0] * sums[1])
+        known = float(ones @ (below - zeros.sum() / 2)) + _within(zeros, ones)
+        return 0.5 + known / float(sums[0] * sums[1])
+
+    def _beyond(self, sums: Sums) -> float:
+        """Return how far an AUROC may be off: all of the outermost bins, and half of what lines explain inside."""
+        zeros, ones = np.clip(self.histograms(sums), 0, None)
+        beyond = float(zeros[0] * ones[0] + zeros[-1] * ones[-1])
+        return (beyond + abs(_within(zeros, ones))) / 2 / float(sums[0] * sums[1])
 
     def histograms(self, sums: Sums) -> Sums:
         """Return the noisy histogram of scores of each class: (2, BINS).
@@ -218,12 +232,27 @@ class MeasureUnits(Scheme):
         return float(spread / (zeros * ones))
 
 
+def _within(zeros: Sums, ones: Sums) -> float:
+    """Return how many more pairs of one bin class 1 wins than it loses, by lines through the neighbouring bins."""
+    steps = [np.convolve(bins, [1.0, 0.0, -1.0], "same") for bins in (zeros, ones)]  # beyond the ends there is nobody
+    return float(zeros @ steps[1] - ones @ steps[0]) / 24
+
+
+def _nothing(sums: Sums) -> float:
+    """Return that all is seen."""
+    return 0.0
+
+
 class _Formula(NamedTuple):
-    """A metric of noisy sums, its variance by who was set aside, and whether it divides by the count of each class."""
+    """A metric of noisy sums, its variance by who was set aside, and whether it divides by the count of each class.
+
+    `unseen` is how far it may be off beside.
+    """
 
     value: Callable[[Sums], float]
     chance: Callable[[Sums, float], float]
     each_class: bool = False
+    unseen: Callable[[Sums], float] = _nothing
 
 
 class _Judged(NamedTuple):

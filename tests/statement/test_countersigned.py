@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sottovoce.config.experiment import parse
 from sottovoce.deployment.countersign import Claim, Countersignature
 from sottovoce.deployment.party import read_signing_key
+from sottovoce.deployment.server import serve as serving
 from sottovoce.deployment.server.serve import serve
 from sottovoce.deployment.server.signatures import SIGNATURES, signatures_document, signatures_text
 from sottovoce.deployment.trial.broker import mosquitto
@@ -69,6 +70,32 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signed]:
         made.stop()
         shutil.copytree(made.folder / "fed", folder / "fed")
     yield Signed(folder / "run", folder / "fed" / "nodes", folder / "fed")
+
+
+def test_a_server_that_died_before_its_nodes_signed_asks_them_when_it_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = tables(clients=3, experiment={"rounds": 1}, aggregation={"secure": "real"})
+    with trial(parse(told), 3, tmp_path / "run", simulated=False, kind="mosquitto") as made:
+        where: dict[str, Any] = {"keys": made.keys, "broker": made.broker.url, "min_nodes": 3}
+
+        def die(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(serving, "_countersigned", die)
+            with pytest.raises(KeyboardInterrupt):
+                serve(made.experiment, tmp_path / "run", **where)
+        before = {file.name: file.read_bytes() for file in (tmp_path / "run").iterdir() if file.is_file()}
+        assert "summary.json" in before and SIGNATURES not in before
+
+        serve(made.experiment, tmp_path / "run", resume=True, **where)
+        made.stop()
+
+    document = make_statement(gather_evidence(tmp_path / "run"))
+    assert document["signed"]["agree"] == ["server", "node0", "node1", "node2"]
+    assert not verify_run(tmp_path / "run").of("false")
+    assert all((tmp_path / "run" / name).read_bytes() == text for name, text in before.items())
 
 
 def claims(findings: Any, state: str) -> set[str]:

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sottovoce.assembly.parts import gather
+from sottovoce.config.experiment import parse
+from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.privacy.ledger import hash_of
 from sottovoce.privacy.plan.plan import PrivacyPlan
 from sottovoce.privacy.plan.request import read_request, request_record
@@ -24,6 +27,7 @@ from sottovoce.statement.evidence import gather_evidence
 from sottovoce.statement.findings import Findings
 from sottovoce.statement.page import statement_page, statement_text
 from sottovoce.statement.statement import make_statement
+from sottovoce.statement.twin import price_of_privacy, twin_record
 from sottovoce.statement.verify import verify_run, verify_statement
 from tests.runs.small import small
 from tests.statement.test_ledgers import rewritten, site_ledger
@@ -283,11 +287,76 @@ def test_a_run_that_is_not_finished_is_checked_as_far_as_it_goes(private_run: Pa
     assert not findings.of("false") and findings.of("true") and findings.exit_code(strict=True) == 3
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "<html></html>", '{"evidence": 3}', '{"evidence": NaN}', "{" * 5000])
-def test_what_is_no_statement_is_false_and_never_a_crash(tmp_path: Path, text: str) -> None:
-    (tmp_path / "s").write_text(text)
+@pytest.mark.parametrize("rest", ["3}", "NaN}", "{}}", "[]", "", "{" * 5000])
+def test_a_damaged_statement_is_false_and_never_a_crash(tmp_path: Path, rest: str) -> None:
+    (tmp_path / "s").write_text('{"evidence": ' + rest)
 
     assert verify_statement(tmp_path / "s").exit_code() == 3
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "<html></html>", "age,died\n30,no\n", "{" * 5000])
+def test_a_file_that_is_no_statement_is_a_mistake_and_not_a_lie(tmp_path: Path, text: str) -> None:
+    (tmp_path / "s").write_text(text)
+
+    with pytest.raises(InputError, match="is no statement: name one that sottovoce statement wrote, or a run folder"):
+        verify_statement(tmp_path / "s")
+
+
+def test_no_folder_of_the_machine_is_in_a_statement_and_its_run_shows_that_nothing_else_is_missing(
+    tmp_path: Path,
+) -> None:
+    rows = "".join(f"{n % 7},{n % 5},{n % 2}\n" for n in range(60))
+    (tmp_path / "mine.csv").write_text("a,b,y\n" + rows)
+    tables = {"data": {"source": str(tmp_path / "mine.csv"), "label": "y", "clients": 4}}
+    run(parse({"experiment": {"rounds": 1}, "model": {"name": "logistic"}, **tables}), tmp_path / "run")
+    document = make_statement(gather_evidence(tmp_path / "run"))
+    (tmp_path / "s.html").write_text(statement_page(document))
+
+    assert str(tmp_path) in (tmp_path / "run" / "config.toml").read_text()
+    assert str(tmp_path) not in statement_text(document) + statement_page(document)
+    alone, with_run = (verify_statement(tmp_path / "s.html", run=there) for there in (None, tmp_path / "run"))
+    assert not alone.of("false") and "digest of config.toml" in {each.claim for each in alone.of("unchecked")}
+    assert with_run.exit_code(strict=True) == 0
+    config = tmp_path / "run" / "config.toml"
+    config.write_text(config.read_text().replace('partition = "iid"', 'partition = "dirichlet"'))
+    assert verify_statement(tmp_path / "s.html", run=tmp_path / "run").exit_code() == 3
+
+
+def test_a_twin_tells_the_price_of_privacy_and_is_checked(private_run: Path, plain_run: Path, tmp_path: Path) -> None:
+    evidence, plain = gather_evidence(private_run), gather_evidence(plain_run)
+    twin = twin_record(evidence.config, plain.record(), None)
+    document = make_statement(replace(evidence, twin=twin))
+    price = document["quality"]["price_of_privacy"]
+    (tmp_path / "s.json").write_text(statement_text(document))
+
+    assert price["metrics"]["accuracy"]["without"] == plain.summary["accuracy_final"]
+    assert price["records"] == "published data set digits"
+    assert price["the twin also differs in"] == ["[aggregation] secure"]
+    assert verify_statement(tmp_path / "s.json", run=private_run).exit_code(strict=True) == 0
+    assert "unknown: digits is a published data set" in make_statement(evidence)["quality"]["price_of_privacy"]
+    missed = []
+    lies = [changed(twin, path) for name in ("summary", "digests") for path in leaves(twin[name], (name,))]
+    for lie in [*lies, twin | {"config": twin["config"] + "# more\n"}]:
+        forged = make_statement(replace(evidence, twin=lie))
+        (tmp_path / "s.json").write_text(statement_text(forged))
+        if verify_statement(tmp_path / "s.json").exit_code() != 3:
+            missed.append(lie)
+    assert not missed
+
+
+def test_no_twin_is_shown_of_records_that_nobody_made_public(private_run: Path, plain_run: Path) -> None:
+    here, there = (gather_evidence(folder) for folder in (private_run, plain_run))
+    own = [text.config.replace('source = "digits"', 'source = "mine.csv"') for text in (here, there)]
+    twin = {**there.record(), "config": own[1]}
+
+    with pytest.raises(PrivacyError, match=r"mine\.csv is no published data set; say with --public"):
+        twin_record(own[0], twin, None)
+    assert twin_record(own[0], twin, "the hospital's board")["public"] == "the hospital's board"
+    assert "nobody declared them public" in price_of_privacy(own[0], here.summary, None)
+    with pytest.raises(InputError, match="the twin is private too"):
+        twin_record(here.config, here.record(), None)
+    with pytest.raises(InputError, match=r"the twin has another \[data\] source"):
+        twin_record(here.config, twin, None)
 
 
 def test_nothing_that_counts_a_cohort_has_a_digest(private_run: Path) -> None:

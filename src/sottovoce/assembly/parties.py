@@ -61,6 +61,7 @@ class Parties:
     leader_signing: bytes | None = field(default=None, repr=False)  # the key by which the server signs its counts
     back_off: BackOff = field(default_factory=BackOff)
     initial: Vector | None = field(default=None, repr=False, compare=False)  # where training begins; None: at w_0
+    unsigned: Callable[[], bool] = field(default=lambda: False, repr=False)  # a finished run lacks its signatures
 
     def __post_init__(self) -> None:
         if not self.seeded and not isinstance(self.owners, Secrets):
@@ -87,6 +88,7 @@ class Parties:
         leader_signing: bytes | None = None,
         back_off: BackOff | None = None,
         initial: Vector | None = None,
+        unsigned: Callable[[], bool] = lambda: False,
     ) -> Self:
         """Return the parties of a federation of machines, before its run is known.
 
@@ -108,6 +110,7 @@ class Parties:
             leader_signing=leader_signing,
             back_off=back_off or BackOff(),
             initial=initial,
+            unsigned=unsigned,
         )
 
     @property

@@ -136,21 +136,38 @@ class NoisySums:
     def _below(self, label: int) -> Numbers:
         """Return the share of a class below each edge: as counted, or where noise would lead astray, of a normal law.
 
-        The largest of many noisy sums is often the noisiest. A law with two parameters, fitted to all bins, is not.
+        The largest of many noisy sums is often the noisiest. A law with two parameters, fitted to all bins, is not; and
+        where the other class is seen well, it has as wide scores, and class 1 scores higher: one parameter is left.
         """
         if self.histograms is None:
             return np.zeros(len(self.edges))
         bins, count = self.histograms[label], self.counts[label]
-        if self.stddev * math.sqrt(len(bins)) <= _ASTRAY * count:
+        if self._counted(label):
             return np.asarray(np.concatenate([[0.0], np.cumsum(bins)]) / count)
-        places = np.linspace(0, len(bins), 3 * len(bins) + 1)  # as fine as the bins are
-        centres = np.interp(places, np.arange(len(self.edges)), self.edges)[:, None, None]
-        widths = np.array([0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0])[None, :, None]
-        scaled = (self.edges - centres) / (widths * math.sqrt(2))
+        centres, widths = self._laws(label)
+        scaled = (self.edges - centres[:, None]) / (widths[:, None] * math.sqrt(2))
         laws = 0.5 * (1 + np.array([math.erf(value) for value in scaled.ravel()]).reshape(scaled.shape))
         laws[..., 0], laws[..., -1] = 0.0, 1.0  # the outermost bins have what lies beyond
         distances = np.square(np.diff(laws) - bins / count).sum(axis=-1)
-        return np.asarray(laws.reshape(-1, len(self.edges))[int(np.argmin(distances))])
+        return np.asarray(laws[int(np.argmin(distances))])
+
+    def _counted(self, label: int) -> bool:
+        """Tell whether a sum over all bins of a class is seen well in its noise."""
+        return self.stddev * math.sqrt(len(self.edges) - 1) <= _ASTRAY * float(self.counts[label])
+
+    def _laws(self, label: int) -> tuple[Numbers, Numbers]:
+        """Return centres and widths of the normal laws that a class may have."""
+        middles = (self.edges[1:] + self.edges[:-1]) / 2
+        if self.histograms is not None and self._counted(1 - label):
+            seen = np.clip(self.histograms[1 - label], 0, None)
+            mean = float(seen @ middles / seen.sum())
+            spread = math.sqrt(float(seen @ np.square(middles - mean) / seen.sum()))
+            shifts = np.linspace(0.0, 4.0, 41) * (1 if label else -1)
+            return mean + spread * shifts, np.full(len(shifts), spread)
+        places = np.linspace(0, len(middles), 3 * len(middles) + 1)  # as fine as the bins are
+        centres = np.interp(places, np.arange(len(self.edges)), self.edges)
+        widths = np.array([0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0])
+        return np.repeat(centres, len(widths)), np.tile(widths, len(centres))
 
 
 def choose_threshold(scores: NDArray[np.floating], labels: NDArray[Any]) -> dict[str, Any] | None:

@@ -66,9 +66,9 @@ def visible_epsilon(summary: Record, state: State, plan: PrivacyPlan | None) -> 
     return told
 
 
-def deployed_facts(plan: PrivacyPlan | None, *, void: int, seeded: bool) -> Record:
-    """Return what only the summary of a run between machines says; one whose secrets follow from a seed is a trial."""
-    told: Record = {"deployed": not seeded, "void_rounds": void}
+def deployed_facts(plan: PrivacyPlan | None, *, void: int, seeded: bool, lasting: bool) -> Record:
+    """Return what only the summary of a run between machines says; `lasting` keys are not those of a trial."""
+    told: Record = {"deployed": not seeded, "trial": not lasting, "void_rounds": void}
     return told if plan is None else told | {"epsilon_not_against": NOT_AGAINST}
 
 

@@ -350,6 +350,10 @@ class Summary(CostRecord, total=False):
     deployed: Annotated[
         bool, Key("between machines: true; false if all secrets followed from a seed (`--simulate-randomness`)")
     ]
+    trial: Annotated[
+        bool,
+        Key("between machines: true for `serve --local`, whose records and keys are all on one machine"),
+    ]
     void_rounds: Annotated[int, Key("between machines: rounds that were open when the server stopped")]
     test_data: Annotated[
         str,

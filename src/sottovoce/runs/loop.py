@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -45,7 +45,15 @@ from sottovoce.runs.evaluation import (
 from sottovoce.runs.exposure import EpsilonReading, deployed_facts, visible_epsilon
 from sottovoce.runs.fingerprint import check_fingerprint, keep_fingerprint
 from sottovoce.runs.folder import RunFolder, describe_environment
-from sottovoce.runs.journal import Journal, check_kind, check_roster, keys_digest, make_journal, run_id
+from sottovoce.runs.journal import (
+    Journal,
+    check_kind,
+    check_roster,
+    found_before,
+    keys_digest,
+    make_journal,
+    run_id,
+)
 from sottovoce.runs.loggers import make_loggers
 from sottovoce.runs.population import ExposedCost, make_folder, population_facts, reserve_again
 from sottovoce.runs.records import Instrument, Record, RoundEntry, RoundRecords, tell, tell_operator
@@ -95,7 +103,7 @@ def run(
         folder = None
         if (path / "config.toml").exists():
             folder = stack.enter_context(RunFolder.reopen(path, experiment, given.names))
-            if folder.finished is not None:
+            if folder.finished is not None and (parties is None or not parties.unsigned()):
                 return folder.finished
         parts = with_own_metrics(_gathered(experiment, given, parties, folder), given.metrics or ())
         check_memory(parts)
@@ -109,6 +117,9 @@ def run(
         else:
             reserve_again(experiment, ready.plan, folder)
         engine = stack.enter_context(reach())
+        if folder.finished is not None:  # its nodes have not signed it yet
+            _greet_again(ready, engine, folder)
+            return folder.finished
         return play(parts, ready, engine, evaluator, folder, observe, heard)
 
 
@@ -181,10 +192,8 @@ def play(
     with _ledger(folder, ready, journal.records) as ledger:
         journal.check(ledger)
         found = _before(ready, engine, journal, ledger)
-        if "importance" in found:
-            ready = ready.with_importance(found["importance"])
+        ready = _informed(ready, found)
         if "whitening" in found:
-            ready = ready.with_whitening(found["whitening"])
             parts = ready.protection.parts
             folder.keep_whitening(found["whitening"])
             if parts.parties.machines:  # the server's own records are whitened as the nodes' are
@@ -314,6 +323,23 @@ def _before(ready: ServerSide, engine: Engine, journal: Journal, ledger: Ledger 
     return found
 
 
+def _informed(ready: ServerSide, found: Mapping[str, Vector]) -> ServerSide:
+    """Return the server's side with what stages before round 1 found."""
+    if "importance" in found:
+        ready = ready.with_importance(found["importance"])
+    return ready.with_whitening(found["whitening"]) if "whitening" in found else ready
+
+
+def _greet_again(ready: ServerSide, engine: Engine, folder: RunFolder) -> None:
+    """Welcome the nodes of a finished run with the set-up that they had; no round is begun."""
+    gives = [stage.gives for stage in stages(ready.protection).values() if stage.gives is not None and stage.ask]
+    found: dict[str, Vector] = {}
+    if gives and (vector := found_before(folder.path)) is not None:
+        found[gives[0]] = vector
+    restored = folder.restore()
+    _informed(ready, found).enrol(engine, None if restored is None else restored[1])
+
+
 @contextmanager
 def _ledger(folder: RunFolder, ready: ServerSide, records: list[Record]) -> Iterator[Ledger | None]:
     """Open the ledger of a private run, and refuse one that knows less than the checkpoint.
@@ -346,7 +372,7 @@ def _summary(
     summary = summarise(parts, ready, records, costs, spent=0 if ledger is None else ledger.spent)
     if parts.parties.machines:
         void = sum("void" in record for record in records)
-        summary |= deployed_facts(ready.plan, void=void, seeded=parts.parties.seeded)
+        summary |= deployed_facts(ready.plan, void=void, seeded=parts.parties.seeded, lasting=parts.parties.lasting)
     summary |= model_quality(parts, evaluator, state, records)
     summary |= visible_epsilon(summary, state, ready.plan)
     summary |= population_facts(parts.experiment, ready.plan)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any, Final
 
 from sottovoce.core.errors import InputError, RunError
@@ -15,6 +16,8 @@ from sottovoce.runs.digests import read_digests
 from sottovoce.runs.folder import read_environment
 from sottovoce.statement.ledgers import LEDGER, read_ledger
 
+LEFT_OUT: Final = "# folders of the machine were left out"
+_ABSOLUTE: Final = re.compile(r'"(?:~?/|[A-Za-z]:(?:/|\\\\))(?:[^"\\\n]|\\.)*"')
 _SOFTWARE: Final = ("python", "system", "machine", "packages", "trainer", "given")  # no times: they tell of cohorts
 _ACCOUNT: Final = ("plan", "deployment", "limit", "charges", "charges_beside_rounds", "torn", "lines", "head")
 _AUDIT: Final = ("accused", "reasons", "epsilon", "epsilon_lower", "epsilon_server", "epsilon_server_lower")
@@ -32,6 +35,7 @@ class Evidence:
     ledger: dict[str, Any] | None
     audit: dict[str, Any] | None
     signatures: dict[str, Any] | None = None
+    twin: dict[str, Any] | None = None  # the same run without privacy (`twin`)
 
     @property
     def private(self) -> bool:
@@ -59,6 +63,8 @@ class Evidence:
         """Return the evidence that a statement holds; raise InputError if there is none."""
         kinds = {"config": str, "summary": dict, "software": dict}
         names = set(cls.__dataclass_fields__)
+        if isinstance(record, dict) and "twin" not in record:  # of a version that knew of none
+            record = record | {"twin": None}
         if not isinstance(record, dict) or set(record) != names:
             raise InputError(f"the evidence of a statement must hold {', '.join(sorted(names))}")
         for name in names:
@@ -67,8 +73,8 @@ class Evidence:
         return cls(**record)
 
 
-def gather_evidence(folder: Path) -> Evidence:
-    """Read the evidence of a finished run."""
+def gather_evidence(folder: Path, *, whole: bool = False) -> Evidence:
+    """Read the evidence of a finished run; unless it is `whole`, without the folders of the machine."""
     if not (folder / "config.toml").exists():
         raise InputError(f"{folder} is no run folder: it holds no config.toml")
     if not (folder / "summary.json").exists():
@@ -86,7 +92,7 @@ def gather_evidence(folder: Path) -> Evidence:
         ledger = {name: told[name] for name in _ACCOUNT}
     audit = read_audit(folder)
     return Evidence(
-        config=config,
+        config=config if whole else without_folders(config),
         summary=summary,
         software={name: environment[name] for name in _SOFTWARE if name in environment},
         digests=read_digests(folder),
@@ -94,6 +100,23 @@ def gather_evidence(folder: Path) -> Evidence:
         audit=None if audit is None else {name: audit[name] for name in (*_AUDIT, "problem") if name in audit},
         signatures=read_signatures(folder),
     )
+
+
+def without_folders(config: str) -> str:
+    """Return a config whose absolute paths are names alone, with a first line that says so.
+
+    >>> without_folders('[data]\\nsource = "digits"\\n')
+    '[data]\\nsource = "digits"\\n'
+    >>> print(without_folders('test = "/home/me/own.csv"'))
+    # folders of the machine were left out
+    test = "own.csv"
+    """
+    shared = _ABSOLUTE.sub(lambda found: json.dumps(_name(json.loads(found[0])), ensure_ascii=False), config)
+    return config if shared == config else f"{LEFT_OUT}\n{shared}"
+
+
+def _name(path: str) -> str:
+    return PureWindowsPath(path).name or "folder"  # it knows both slashes
 
 
 def installed(package: str) -> str | None:

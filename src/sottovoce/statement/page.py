@@ -14,6 +14,7 @@ from sottovoce.statement.statement import number, percent
 
 _BEGIN: Final = '<script type="application/json" id="statement">'
 _END: Final = "</script>"
+_MARKS: Final = (b'id="statement"', b'"evidence"', b'"in_one_sentence"', b'"not_protected"', b"Privacy statement")
 _STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1b1f24; --paper: #ffffff; --soft: #59616b; --line: #d0d7de; --mark: #f3f5f7;
   --bad: #a40e26; --good: #11632b; }
@@ -49,11 +50,12 @@ _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 def statement_page(statement: Mapping[str, Any]) -> str:
     """Return the page of a statement."""
     simulated, private = statement["simulated"], statement["private"]
-    kind = "simulated" if simulated else "deployed"
-    label = f'<span class="{"good" if private and not simulated else "bad"}">' + (
+    trial = statement.get("trial", False)
+    kind = "simulated" if simulated else "a trial on one machine" if trial else "deployed"
+    label = f'<span class="{"good" if private and kind == "deployed" else "bad"}">' + (
         f"{kind}; {'differentially private' if private else 'not private'}"
-        if not simulated or not private
-        else "simulated: not private"
+        if kind == "deployed" or not private
+        else f"{kind}: not private"
     )
     body = [
         f"<h1>Privacy statement: {_text(statement['name'])}</h1>",
@@ -95,6 +97,15 @@ def statement_page(statement: Mapping[str, Any]) -> str:
         + "\n".join(body)
         + f"\n{_BEGIN}{data}{_END}\n</body>\n</html>\n"
     )
+
+
+def claims_a_statement(path: Path) -> bool:
+    """Tell whether a file has any of the marks of a statement, damaged or not."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    return any(mark in content for mark in _MARKS)
 
 
 def read_statement(path: Path) -> tuple[dict[str, Any], str | None]:

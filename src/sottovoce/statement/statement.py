@@ -12,12 +12,14 @@ from typing import Any, Final
 
 from sottovoce.core.errors import InputError
 from sottovoce.privacy.ledger import hash_of
+from sottovoce.report.quality import quality_of
 from sottovoce.report.units import epsilon as epsilon_words
 from sottovoce.runs.population import source_words
 from sottovoce.statement.evidence import Evidence
 from sottovoce.statement.odds import odds
 from sottovoce.statement.questions import model_card, nist_answers, registry_fields
 from sottovoce.statement.signatures import describe_signed
+from sottovoce.statement.twin import price_of_privacy
 
 VERSION: Final = 1
 _QUALITY: Final = (
@@ -59,6 +61,7 @@ def make_statement(evidence: Evidence) -> dict[str, Any]:
         "name": summary.get("name"),
         "in_one_sentence": _sentence(evidence, adversaries),
         "simulated": not summary.get("deployed"),
+        "trial": bool(summary.get("trial")),
         "private": evidence.private,
         "asked": _asked(config, summary),
         "records": _records(config, summary, plan),
@@ -68,7 +71,7 @@ def make_statement(evidence: Evidence) -> dict[str, Any]:
         "keys": _SECURE.get(str(summary.get("secure")), "unknown"),
         "signed": describe_signed(evidence.signatures, deployed=bool(summary.get("deployed"))),
         "audit": _audit(evidence),
-        "quality": _quality(summary),
+        "quality": _quality(evidence),
         "cost": _cost(summary),
         "not_protected": _not_protected(evidence),
         "software": evidence.software,
@@ -95,8 +98,14 @@ def _sentence(evidence: Evidence, adversaries: list[dict[str, Any]]) -> str:
         return "This run is not private: it promises nothing about anybody's records."
     epsilon, delta = summary.get("epsilon"), summary.get("delta")
     server = next((each for each in adversaries if each["who"] == "the server"), None)
-    begin = "This was a simulation on one machine, and protects nobody. Between machines it would promise: "
-    begin = "" if summary.get("deployed") else begin
+    begin = ""
+    if not summary.get("deployed"):
+        begin = "This was a simulation on one machine, and protects nobody. Between machines it would promise: "
+    elif summary.get("trial"):
+        begin = (
+            "This was a trial: one machine held all records and keys, and nobody is protected from whoever ran it. "
+            "Between machines it would promise: "
+        )
     unit = _unit(evidence.plan)["is"]
     first = "nothing is promised against outsiders beyond what is promised against the server"
     if epsilon is not None and delta is not None:
@@ -213,6 +222,8 @@ def _adversaries(evidence: Evidence) -> list[dict[str, Any]]:
         rows.append(("the server with a third of each round's sites", "their noise too", third, None))
     if not summary.get("deployed"):
         rows.append(("whoever ran this simulation", "every record and every seed", None, "one machine saw everything"))
+    elif summary.get("trial"):
+        rows.append(("whoever ran this trial", "every record and every key", None, "one machine saw everything"))
     if summary.get("epsilon_not_against"):
         rows.append(
             ("who watches the network", "who was asked", summary.get("epsilon_server"), summary["epsilon_not_against"])
@@ -242,19 +253,28 @@ def _audit(evidence: Evidence) -> dict[str, Any]:
     return told | {"says": "the audit found nothing above what is promised; it can only accuse, never prove"}
 
 
-def _quality(summary: dict[str, Any]) -> dict[str, Any]:
+def _quality(evidence: Evidence) -> dict[str, Any]:
     """Return what the summary tells of quality, with every interval, baseline and subgroup that it has."""
-    begins = (*_QUALITY, "baseline", "interval", "subgroup", "threshold", "calibration", "twin")
-    told = {key: value for key, value in summary.items() if key.startswith(begins) and value is not None}
+    summary = evidence.summary
+    told = {key: value for key, value in summary.items() if key.startswith(_QUALITY) and value is not None}
     told.pop("accuracy_by_class_final", None)
+    judged = quality_of(summary)
+    reason = summary.get("quality_reason") or f"nobody measured ({summary.get('test_data')})"
+    missing = f"unknown: {reason}"
+    level, intervals = judged.get("level"), judged.get("intervals")
+    classes = dict(zip(judged.get("classes") or (), judged.get("accuracy_by_class") or (), strict=False))
     return {
         "measured_on": summary.get("test_data"),
+        "verdict": judged.get("verdict") or ("above its baseline" if judged else missing),
         "numbers": told,
-        "intervals": "in the numbers"
-        if any("interval" in key for key in told)
-        else "none: the summary has no intervals",
-        "baseline": "in the numbers" if any("baseline" in key for key in told) else "none: the summary has no baseline",
-        "price_of_privacy": "unknown: no twin without privacy is part of this run",
+        "intervals": {"level": level, **intervals} if isinstance(intervals, dict) and intervals else missing,
+        "noise": judged.get("noise") or "none in the numbers",
+        "baseline": judged.get("baseline") or missing,
+        "by_class": classes or missing,
+        "worst_class": judged.get("worst_class") or missing,
+        "by_group": judged.get("groups") or "unknown: no column of the test records was declared a group",
+        "calibration_error": judged.get("calibration_error"),
+        "price_of_privacy": price_of_privacy(evidence.config, summary, evidence.twin),
     }
 
 
@@ -276,6 +296,8 @@ def _not_protected(evidence: Evidence) -> list[str]:
     said = []
     if not summary.get("deployed"):
         said.append("Anything: this was a simulation, and one machine held all records and seeds.")
+    elif summary.get("trial"):
+        said.append("Anything, from whoever ran this trial: one machine held all records and keys.")
     if plan.get("unsafe"):
         said.append(f"What these keys let through without a charge: {', '.join(plan['unsafe'])}.")
     if summary.get("epsilon_not_against"):

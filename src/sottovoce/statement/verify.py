@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sottovoce.config.experiment import Experiment, parse
-from sottovoce.core.errors import InputError, RunError, SottovoceError
+from sottovoce.core.errors import InputError, PrivacyError, RunError, SottovoceError
 from sottovoce.deployment.countersign import SERVER_NAME
 from sottovoce.federation.stages.local_evaluation import records_aside
 from sottovoce.privacy import PrivacyPlan
@@ -28,13 +28,14 @@ from sottovoce.privacy.plan.request import PrivacyRequest, read_request
 from sottovoce.report.units import epsilon as epsilon_words
 from sottovoce.runs.digests import DIGESTS, SUMMARY, digests_problem, read_digests, sha256_of, summary_text
 from sottovoce.runs.folder import read_environment, read_rounds
-from sottovoce.statement.evidence import Evidence, gather_evidence
+from sottovoce.statement.evidence import LEFT_OUT, Evidence, gather_evidence
 from sottovoce.statement.findings import Findings
 from sottovoce.statement.ledgers import LEDGER, LedgerRecord, check_ledger, find_ledgers, read_ledger
 from sottovoce.statement.odds import odds
-from sottovoce.statement.page import read_statement, statement_page
+from sottovoce.statement.page import claims_a_statement, read_statement, statement_page
 from sottovoce.statement.signatures import Signed, check_own_signature, check_signatures
 from sottovoce.statement.statement import make_statement
+from sottovoce.statement.twin import twin_record
 
 _TOLERANCE: Final = 1e-6  # of numbers that another version of the accountant found
 _NOT_FROM_TABLE: Final = {"clip_norm", "spent", "answer_rate", "floor_share"}  # found elsewhere, or beside the table
@@ -48,7 +49,7 @@ def verify_run(folder: Path, ledgers: Iterable[Path] = (), root: str | None = No
         return findings
     try:
         _check_files(folder, findings)
-        evidence = gather_evidence(folder)
+        evidence = gather_evidence(folder, whole=True)
     except RunError as error:
         findings.false("files", str(error))
         return findings
@@ -78,6 +79,8 @@ def verify_statement(
 ) -> Findings:
     """Check a statement, JSON or a page: written again from its evidence it must be the same."""
     findings, paths = Findings(), list(ledgers)
+    if not claims_a_statement(path):
+        raise InputError(f"{path} is no statement: name one that sottovoce statement wrote, or a run folder")
     try:
         statement, page = read_statement(path)
         evidence = Evidence.read(statement.get("evidence"))
@@ -143,13 +146,16 @@ def _check_run_of(evidence: Evidence, run: Path, findings: Findings) -> LedgerRe
     except RunError as error:
         findings.false("run folder", str(error))
         return None
-    parts = [name for name, value in evidence.record().items() if other.record()[name] != value]
+    kept = {**other.record(), "twin": evidence.twin}  # the run folder knows of no twin
+    parts = [name for name, value in evidence.record().items() if kept[name] != value]
     findings.decide(
         "run folder", not parts, "the statement is about this run", f"the run has another {', '.join(parts)}"
     )
+    checked = {each.claim: each for each in verify_run(run).found if each.state in ("true", "false")}
+    open_ = [each for each in findings.found if each.state == "unchecked" and each.claim in checked]
+    findings.found = [each for each in findings.found if each not in open_]  # the folder decides them
     there = {finding.claim for finding in findings.found}
-    checked = [each for each in verify_run(run).found if each.state in ("true", "false")]
-    findings.found += [each for each in checked if each.claim not in there]
+    findings.found += [each for claim, each in checked.items() if claim not in there]
     return read_ledger(run / LEDGER) if (run / LEDGER).exists() else None
 
 
@@ -163,6 +169,7 @@ def check_evidence(
 ) -> tuple[PrivacyPlan | None, Signed | None]:
     """Check evidence against itself and the accountant; return the plan that was solved again, and who signed."""
     _check_digests(evidence, findings)
+    _check_twin(evidence, findings)
     experiment = _check_config(evidence, findings)
     plan = _check_plan(evidence, findings)
     if plan is not None and experiment is not None:
@@ -211,6 +218,9 @@ def _check_digests(evidence: Evidence, findings: Findings) -> None:
         return
     files = evidence.digests["files"]
     for name, text in (("config.toml", evidence.config), (SUMMARY, summary_text(evidence.summary))):
+        if text.startswith(LEFT_OUT):
+            findings.unchecked(f"digest of {name}", "folders of the machine were left out; name the run with --run")
+            continue
         digest = hashlib.sha256(text.encode()).hexdigest()
         findings.decide(
             f"digest of {name}",
@@ -218,6 +228,25 @@ def _check_digests(evidence: Evidence, findings: Findings) -> None:
             f"SHA-256 {digest[:16]}",
             f"SHA-256 is {digest[:16]}, but {str(files.get(name))[:16]} was recorded when the run ended",
         )
+
+
+def _check_twin(evidence: Evidence, findings: Findings) -> None:
+    """Check that the twin is one, and its files those that its own digests name."""
+    if evidence.twin is None:
+        return
+    try:
+        own = Evidence.read(
+            dict.fromkeys(Evidence.__dataclass_fields__)
+            | {"software": {}}
+            | {name: evidence.twin.get(name) for name in ("config", "summary", "digests")}
+        )
+        twin_record(evidence.config, own.record(), str(evidence.twin.get("public")))
+    except (InputError, PrivacyError, TypeError, AttributeError) as error:
+        findings.false("twin", str(error))
+        return
+    inner = Findings()
+    _check_digests(own, inner)
+    findings.found += [each._replace(claim=f"twin: {each.claim}") for each in inner.found]
 
 
 def _check_config(evidence: Evidence, findings: Findings) -> Experiment | None:

@@ -22,21 +22,45 @@ def statement(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Write the JSON there.", show_default=False)
     ] = None,
+    twin: Annotated[
+        Path | None,
+        typer.Option(
+            "--twin", metavar="RUN", help="The same run without privacy: tells its price.", show_default=False
+        ),
+    ] = None,
+    public: Annotated[
+        str | None,
+        typer.Option(
+            "--public",
+            metavar="WORDS",
+            help="For --twin on records of your own: who made them public.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say in plain words what a finished run asked of whom, what left each site, and what is promised against whom.
 
     Everything in it may be published. `sottovoce verify` checks it: nobody need trust who wrote it.
     """
+    from dataclasses import replace
+
     from rich.markup import escape
     from rich.table import Table
 
+    from sottovoce.core.errors import InputError
     from sottovoce.report.save import save
     from sottovoce.statement.evidence import gather_evidence
     from sottovoce.statement.page import statement_page, statement_text
     from sottovoce.statement.statement import make_statement, number, percent
+    from sottovoce.statement.twin import twin_record
 
-    document = make_statement(gather_evidence(run))
+    evidence = gather_evidence(run)
+    if twin is not None:
+        evidence = replace(evidence, twin=twin_record(evidence.config, gather_evidence(twin).record(), public))
+    elif public is not None:
+        raise InputError("--public is about the records of a --twin; name that run too, or leave it out")
+    document = make_statement(evidence)
     if html is not None:
         save(statement_page(document).encode(), html, "--html")
     if out is not None:

@@ -24,7 +24,7 @@ from sottovoce.deployment.party import Identity
 from sottovoce.deployment.policy import read_vouchers
 from sottovoce.deployment.roster import Roster
 from sottovoce.deployment.server.helper_link import HelperLink, check_unused, count_keys
-from sottovoce.deployment.server.signatures import collect_signatures, make_claim
+from sottovoce.deployment.server.signatures import SIGNATURES, collect_signatures, make_claim
 from sottovoce.federation.aggregation.secure import SimulatedKeys
 from sottovoce.federation.engine import Engine
 from sottovoce.federation.engines.mqtt.carrier import Address, Carrier, Listener, TlsFiles
@@ -77,6 +77,7 @@ def serve(
     `carrier` takes the place of a connection to a broker: see `MakeCarrier`.
     `watch` is handed the engine's status, which changes while the run goes on; `around` may put an engine around ours.
     `check` is called while nodes are waited for, and raises if that is in vain.
+    A run that ended, and whose server died before its nodes had signed, is shown to them when it is resumed.
     Without `lasting` keys are a trial's, and a resumed run may have others.
     """
     if carrier is None:
@@ -129,6 +130,7 @@ def serve(
         leader_signing=identity.signing_key,
         back_off=BackOff(experiment.engine.max_aborts),
         initial=initial,
+        unsigned=lambda: lasting and not (out / SIGNATURES).exists(),
     )
     return run(experiment, out, resume=resume, observe=observe, callbacks=callbacks, parties=parties)
 

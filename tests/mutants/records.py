@@ -107,7 +107,7 @@ MUTANTS = (
     of(
         "threshold-of-the-largest-noise",
         "the threshold of a rare class is where the noise of the histogram happens to be largest",
-        ("models/noisy_quality.py", "<= _ASTRAY * count:", "<= 1e9 * count:"),
+        ("models/noisy_quality.py", "<= _ASTRAY * float(self.counts[label])", "<= 1e9 * float(self.counts[label])"),
         tests="tests/models/test_noisy_quality.py",
     ),
 )

@@ -22,6 +22,24 @@ MUTANTS = (
         tests=VERIFY,
     ),
     of(
+        "trial-called-a-deployment",
+        "a run on one machine is published as if its sites were protected from whoever ran it",
+        ("runs/exposure.py", '"trial": not lasting', '"trial": False'),
+        tests=SIGNED,
+    ),
+    of(
+        "twin-of-records-that-are-not-public",
+        "the numbers of a run without privacy are published of somebody's records",
+        ("statement/twin.py", "if public is None and (", "if False and ("),
+        tests=VERIFY,
+    ),
+    of(
+        "twin-believed",
+        "a statement claims another price of privacy than its twin's files have",
+        ("statement/verify.py", "    _check_twin(evidence, findings)\n", ""),
+        tests=VERIFY,
+    ),
+    of(
         "released-round-need-not-be-charged",
         "a round that nobody paid for is not found",
         ("statement/verify.py", "free, later = released - set(ledger.charged),", "free, later = set(),"),

@@ -15,6 +15,12 @@ SITES = "tests/deployment/test_units.py"
 
 MUTANTS = (
     of(
+        "scores-beyond-the-bins-unsaid",
+        "an AUROC of scores that lie in one bin has an interval that leaves out the truth",
+        ("federation/stages/unit_evaluation.py", "spread += formula.unseen(sums)", "pass"),
+        tests=STAGES,
+    ),
+    of(
         "outsiders-shown-less",
         "the audit against outsiders takes rounds one by one, and shows less than half of what is lost",
         ("studies/audit/outsider.py", "mu * math.sqrt(self.rounds), delta)", "mu, delta)"),

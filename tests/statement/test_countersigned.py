@@ -123,6 +123,10 @@ def test_nodes_sign_over_a_real_broker_and_who_was_gone_is_named(signed: Signed,
 
     assert document["signed"]["agree"] == ["server", "node0", "node1", "node2"]
     assert document["signed"]["did_not_sign"] == ["node3"]
+    assert document["trial"] and document["in_one_sentence"].startswith(
+        "This was a trial: one machine held all records"
+    )
+    assert "whoever ran this trial" in {each["who"] for each in document["against"] if each["epsilon"] is None}
     assert not findings.of("false") and claims(findings, "unchecked") == {"who did not sign"}
     assert findings.exit_code() == 0 and findings.exit_code(strict=True) == 3
     assert {"signatures", "author", "countersigned", "what was signed", "root key"} <= claims(findings, "true")

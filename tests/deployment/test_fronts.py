@@ -24,6 +24,7 @@ from sottovoce.models.fronted import Fronted
 from tests.assembly.test_deployed_fronts import CASES, private
 from tests.deployment.test_trial import simulated, tables
 from tests.deployment.wired import alone_and_together, identity_of, parts_of, records_of, roster_of
+from tests.models.fronts.encoders import WIDTH, image_encoder
 from tests.runs.machines import PRIVATE
 
 CLIENTS = 4
@@ -98,6 +99,24 @@ def test_a_node_computes_features_without_torch_numba_and_scipy(name: str, width
     found = subprocess.run([sys.executable, "-c", LEAN, told], capture_output=True, text=True, check=True)
 
     assert json.loads(found.stdout) == [[2, width], []]
+
+
+def test_nodes_with_a_pretrained_network_train_what_a_simulation_trains_without_torch(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    image_encoder(tmp_path / "own.onnx")
+    experiment = private({"model": {"front": "encoder", "encoder": {"source": str(tmp_path / "own.onnx")}}})
+
+    alone, together = alone_and_together(experiment, tmp_path)
+
+    assert np.array_equal(alone, together)
+    tables = {key: table for key, table in experiment.tables().items() if key not in ("privacy", "aggregation")}
+    parts = parts_of(parse(tables))
+    bound = parts.scheme.bind(parts.network.dim, start=parts.start)
+    setup = setup_message(bound, Seeds(1).public, parts.network.start_payload())
+    told = json.dumps({"tables": tables, "setup": setup.hex()})
+    found = subprocess.run([sys.executable, "-c", LEAN, told], capture_output=True, text=True, check=True)
+    assert json.loads(found.stdout) == [[2, WIDTH], []]
 
 
 def test_a_trial_of_processes_with_a_front_and_a_warm_start_equals_the_simulation(tmp_path: Path) -> None:

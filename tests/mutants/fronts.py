@@ -129,4 +129,31 @@ MUTANTS = (
         ("models/features.py", "    digest.update(np.ascontiguousarray(x).data)\n", ""),
         tests="tests/models/test_features.py",
     ),
+    of(
+        "encoder-of-another-set-up",
+        "a node trains on the features of another network than the one that the server named",
+        ("models/fronts/encoder.py", "        if theirs != mine:\n", "        if not theirs:\n"),
+        tests=f"{FRONTS}/test_encoder.py",
+    ),
+    of(
+        "encoder-digest-not-compared",
+        "a file is run that is not the one of the experiment",
+        (
+            "models/fronts/encoder.py",
+            "    if asked not in (None, found):\n",
+            "    if False and asked not in (None, found):\n",
+        ),
+        tests=f"{FRONTS}/test_encoder.py",
+    ),
+    of(
+        "weights-that-run-code",
+        "a file of weights runs a program on every node that reads it",
+        (
+            "models/fronts/pretrained.py",
+            "        if (module, name) not in known:\n",
+            "        if (module, name) not in known:\n"
+            "            return super().find_class(module, name)\n        if 0:\n",
+        ),
+        tests=f"{FRONTS}/test_encoder.py",
+    ),
 )

@@ -20,6 +20,8 @@ from sottovoce.federation.engines.local import cores
 from sottovoce.models import Front, Model, Network, TaskKeys, make_front, network
 from sottovoce.models.base import Shape
 from sottovoce.models.fronts import is_function
+from sottovoce.models.fronts.encoder import Encoder, EncoderKeys
+from sottovoce.models.fronts.front import PublicNumbers
 from sottovoce.models.whitening import RowsFront, Whitening
 
 _FORMULAS = ("fourier", "hashed")  # fronts that are formulas and a seed
@@ -56,7 +58,7 @@ def make_network(
         front, _ = front.told(told)
     elif told is None:
         pass
-    elif front.most_bytes:  # it has numbers, which are measured
+    elif front.measured:
         public = _projection_source(experiment, dataset)
         front = front.fitted(public.x_train, public.input_scale, threads(experiment))
     return Fronted(front, _partial(experiment, inner, dataset, seeds), whitening_of(table, front))
@@ -101,6 +103,8 @@ def plain_front(
         keys = {"bandwidth": table.projection.bandwidth, "centre": centre, "spread": spread}
     if table.front == "hashed":
         keys = {"ngrams": table.projection.ngrams}
+    if table.front == "encoder":
+        keys = {"encoder": encoder_keys(table)}
     return make_front(
         table.front,
         shape,
@@ -110,6 +114,13 @@ def plain_front(
         seed=table.projection.seed,
         **keys,
     )
+
+
+def encoder_keys(table: ModelTable) -> EncoderKeys:
+    """Return what a table says of a pretrained network."""
+    given: dict[str, Any] = table.encoder.model_dump()
+    keys: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+    return EncoderKeys(**keys)
 
 
 def behind(front: Front, table: ModelTable, classes: int, target: Target = CLASSES) -> Network:
@@ -143,16 +154,21 @@ def describe_front(experiment: Experiment, model: Model) -> dict[str, Any]:
     table, front = experiment.model, model.front
     return {
         "front": table.front,
-        "projection": None if front is None else _describe_projection(table, len(front.payload()), front.width),
+        "projection": None if front is None else _describe_projection(table, front),
         "train": experiment.scheme.train,
         "parameters": model.parameters,
     }
 
 
-def _describe_projection(table: ModelTable, size: int, dims: int) -> dict[str, Any]:
+def _describe_projection(table: ModelTable, front: PublicNumbers) -> dict[str, Any]:
     """Return what features were fitted on, if that is synthetic, and the bytes of their numbers in the set-up."""
+    size, dims = len(front.payload()), front.width
     asked = table.projection
     source = asked.source or LEAVES
+    if isinstance(front, Encoder):
+        told = front.described
+        source = f"{told['name']}, SHA-256 {told['sha256'][:16]}, licence {told['licence']}"
+        return {"source": source, "synthetic": None, "dims": front.width, "bytes": size, "encoder": told}
     if not size:  # nothing was fitted
         source = "none: your own function" if is_function(table.front) else f"none: formulas, seed {asked.seed}"
     synthetic = source == LEAVES

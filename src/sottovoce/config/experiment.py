@@ -24,6 +24,7 @@ from sottovoce.config.tables import (
     CohortTable,
     DataTable,
     DevicesTable,
+    EncoderTable,
     EngineTable,
     GeneralTable,
     InferenceTable,
@@ -233,6 +234,8 @@ class Experiment(Table):
             if key in given - keys and getattr(self.model.projection, key) != getattr(defaults, key):
                 has = f"it has {', '.join(sorted(keys))}" if keys else "set a front, or remove it"
                 raise ValueError(f'[model] front = "{front}" does nothing with projection.{key}; {has}')
+        if front != "encoder" and self.model.encoder != EncoderTable():
+            raise ValueError(f'[model] encoder is for front = "encoder", and front is "{front}"; set it, or remove it')
         if is_function(front) and self.model.projection.source is not None and self.model.projection.dims is None:
             raise ValueError("[model] projection.source is given, but not how many features it should give; set dims")
 

@@ -24,7 +24,7 @@ class ProjectionTable(Table):
         None,
         ge=1,
         description="Features of a record. Not set: 400 (scattering, fourier; fewer on images of 12 x 12 or less), 256 "
-        "(gabor), 2000 (hashed), or all that a function of your own gives.",
+        "(gabor, efficientnet-lite0), 2000 (hashed), or all that a function of your own gives.",
     )
     samples: int = Field(4000, ge=2, description="Public records that are used, at most.")
     seed: int = Field(
@@ -43,6 +43,49 @@ class ProjectionTable(Table):
     ngrams: int = Field(
         1, ge=1, le=8, description="Of hashed: the longest run of tokens that is counted. More need more dims."
     )
+
+
+class EncoderTable(Table):
+    """The keys of `[model] encoder`: which pretrained network, and how records become its inputs."""
+
+    source: str = Field(
+        "efficientnet-lite0",
+        description='A network that is ready by name: "efficientnet-lite0" (images), "minilm-l6" or "wordllama" '
+        '(texts); or a file .onnx or .pt2, or "module:name" of a torch module. Each node has its own copy.',
+    )
+    digest: str | None = Field(
+        None,
+        pattern="^[0-9a-f]{64}$",
+        description="SHA-256 of its weights: the file's, or of a torch module that of names and values. Another one is "
+        "refused. Not set: that of the network that is ready by name, or of the server's file.",
+    )
+    licence: str | None = Field(
+        None, max_length=200, description="Licence of your own file, for set-up and summary. Not set: not declared."
+    )
+    size: int | None = Field(
+        None,
+        ge=1,
+        le=4096,
+        description="Pixels of a side that images are resized to, or the most tokens of a text. Not set: 128 for "
+        "efficientnet-lite0, 256 for minilm-l6, 512 for wordllama, as the file says, or the records' own.",
+    )
+    mean: list[float] | None = Field(
+        None,
+        min_length=1,
+        max_length=3,
+        description="Subtracted from pixels in [0, 1], one for all or one a channel. "
+        "Not set: what the encoder was trained with; 0 of your own.",
+    )
+    std: list[Annotated[float, Field(gt=0)]] | None = Field(
+        None,
+        min_length=1,
+        max_length=3,
+        description="What pixels are divided by after that. Not set: as with mean; 1 of your own.",
+    )
+    tokenizer: str | None = Field(
+        None, description="Of an .onnx file that reads tokens: its tokenizer.json. Not set: it reads none."
+    )
+    output: str | None = Field(None, description="Of an .onnx file: the output to take. Not set: the first.")
 
 
 class ModelTable(Table):
@@ -69,7 +112,8 @@ class ModelTable(Table):
     front: str = Field(
         "none",
         description="Public, frozen function that turns records into the features that the network reads "
-        '(docs/fronts.md): "scattering" (images), "fourier" (tables), "hashed" (texts), "module:function" (your own); '
+        '(docs/fronts.md): "scattering" (images), "fourier" (tables), "hashed" (token ids), "encoder" (a pretrained '
+        'network: images, texts), "module:function" (your own); '
         '"gabor" fills the first layers of name = "cnn" instead. "none": the network reads the records.',
     )
     whiten: bool = Field(
@@ -111,6 +155,12 @@ class ModelTable(Table):
         ProjectionTable(),
         description="What the front is fitted on, and how many features it gives, such as {dims = 400}; its keys are "
         "below.",
+    )
+
+    encoder: EncoderTable = Field(
+        EncoderTable(),
+        description='For front = "encoder" (docs/encoders.md): which pretrained network, such as {source = '
+        '"efficientnet-lite0", size = 128}; its keys are below.',
     )
 
     @property

@@ -11,7 +11,7 @@ from sottovoce.config.data import DataTable
 from sottovoce.config.devices import DevicesTable
 from sottovoce.config.engine import EngineTable
 from sottovoce.config.inference import InferenceTable
-from sottovoce.config.model import ModelTable, ProjectionTable
+from sottovoce.config.model import EncoderTable, ModelTable, ProjectionTable
 from sottovoce.config.privacy import AggregationTable, PrivacyTable
 from sottovoce.config.server import ServerTable
 from sottovoce.config.table import Rate, Table
@@ -28,6 +28,7 @@ __all__ = [
     "CohortTable",
     "DataTable",
     "DevicesTable",
+    "EncoderTable",
     "EngineTable",
     "GeneralTable",
     "InferenceTable",

@@ -15,6 +15,7 @@ OPTIONAL: Final = {
     "matplotlib": ("matplotlib", "png"),
     "mlflow": ("mlflow", "mlflow"),
     "onnx": ("onnx", "onnx"),
+    "onnxruntime": ("onnxruntime", "encoders"),
     "onnxscript": ("onnxscript", "onnx"),
     "paho": ("paho-mqtt", "node"),
     "pandas": ("pandas", "pandas"),
@@ -26,6 +27,7 @@ OPTIONAL: Final = {
     "safetensors": ("safetensors", "safetensors"),
     "sklearn": ("scikit-learn", "studies"),
     "tensorboard": ("tensorboard", "tensorboard"),
+    "tokenizers": ("tokenizers", "encoders"),
     "torch": ("torch", "torch"),
     "wandb": ("wandb", "wandb"),
 }

@@ -14,6 +14,7 @@ from sottovoce.core.provenance import OF_CLIENTS
 from sottovoce.core.target import Kind, Target
 from sottovoce.data.dataset import Dataset
 from sottovoce.data.files import read_npz
+from sottovoce.data.raw import text_rows
 
 COUNTED: Final = "the number of classes"
 RANGE: Final = "the range of the labels"
@@ -27,7 +28,8 @@ def read_own(
 ) -> Dataset:
     """Read x_train, y_train, x_test, y_test and, if there, ids (the owner of each train record) from an npz file.
 
-    uint8 of three or four axes are images, uint16 of two are tokens, floats are features. Classes are as many as are
+    uint8 of three or four axes are images, uint16 of two are tokens, floats are features, strings
+    are texts. Classes are as many as are
     declared; otherwise they are counted, which the labels of the clients then tell (`Dataset.fitted`). Labels of the
     kind "number" are floats, those of the kind "answers" rows of 0 and 1.
     """
@@ -55,7 +57,7 @@ def read_own(
         x_test=x_test,
         y_test=y_test,
         classes=counted,
-        input_scale=1 / 255 if x_train.dtype == np.uint8 else 1.0,
+        input_scale=1 / 255 if x_train.dtype == np.uint8 and x_train.ndim > 2 else 1.0,
         target=target,
         fitted=fitted,
         ids=_integers(path, "ids", arrays["ids"]) if "ids" in arrays else None,
@@ -115,6 +117,8 @@ def _inputs(path: Path, part: str, x: NDArray[Any]) -> NDArray[Any]:
         return x[..., np.newaxis] if x.ndim == 3 else x
     if x.dtype == np.uint16 and x.ndim == 2:
         return x
+    if x.dtype.kind in "US" and x.ndim == 1:
+        return text_rows(x.tolist())
     if np.issubdtype(x.dtype, np.floating) and x.ndim in (2, 4):
         with np.errstate(over="ignore"):
             features = x.astype(np.float32, copy=False)
@@ -124,7 +128,7 @@ def _inputs(path: Path, part: str, x: NDArray[Any]) -> NDArray[Any]:
         return features
     raise DataError(
         f"{path}: {part} is {x.dtype} of shape {x.shape}; images are uint8 (records, height, width[, channels]), "
-        "tokens uint16 (records, length), features float32 (records, features)"
+        "tokens uint16 (records, length), features float32 (records, features), texts an array of strings"
     )
 
 

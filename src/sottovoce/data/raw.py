@@ -1,4 +1,4 @@
-"""Code the cells of columns of which nothing is declared: each as a number's dyadic bin, as a short word, or missing.
+"""Code cells whose column is not declared: texts as rows of bytes; other cells as a bin, a short word, or missing.
 
 The bins are public: 0, and for each power of two the numbers from it to its double, of either sign. A word of at most
 16 bytes of UTF-8 is coded as it is; a longer one is only counted.
@@ -26,6 +26,8 @@ LETTERS: Final = 16  # bytes of a word
 WIDTH: Final = 2 + LETTERS  # bytes of a coded cell: what it is, its bin, its letters
 
 NUMBER, WORD, LONG, ABSENT = range(4)
+
+TEXT_BYTES: Final = 2000  # of a text that are kept: the same for every record, so that no length is told
 
 RawCodes = NDArray[np.uint8]  # (records, columns * WIDTH)
 
@@ -68,6 +70,19 @@ def code_raw(table: CsvTable, columns: Sequence[str], empty: frozenset[str]) -> 
                 first += len(block)
                 known = {} if len(known) > 100_000 else known
     return codes
+
+
+def text_rows(texts: Sequence[str | bytes]) -> NDArray[np.uint8]:
+    """Return texts as rows of `TEXT_BYTES` bytes of UTF-8, zeros after the end; a longer text is cut.
+
+    >>> text_rows(["so"])[0, :3].tolist()
+    [115, 111, 0]
+    """
+    rows = np.zeros((len(texts), TEXT_BYTES), np.uint8)
+    for row, text in zip(rows, texts, strict=True):
+        letters = (text.encode("utf-8", "replace") if isinstance(text, str) else text)[:TEXT_BYTES]
+        row[: len(letters)] = np.frombuffer(letters, np.uint8)
+    return rows
 
 
 def _code(cell: str, value: float | None, empty: frozenset[str]) -> bytes:

@@ -25,6 +25,8 @@ from sottovoce.core.files import replacing
 from sottovoce.core.packages import require
 from sottovoce.core.vectors import Vector
 from sottovoce.models.base import Model
+from sottovoce.models.fronts.encoder import Encoder
+from sottovoce.models.fronts.pipeline import save_pipeline
 from sottovoce.models.module import TorchNetwork
 from sottovoce.models.network import Network
 
@@ -52,7 +54,8 @@ def export(
             f"{network.name} is a torch module, and an npz holds no code; use torch or onnx, or take `.model` of the "
             "result"
         )
-    if front is not None and form not in ("npz", "safetensors"):
+    whole_graph = isinstance(front, Encoder) and isinstance(network, Network) and form == "onnx"
+    if front is not None and form not in ("npz", "safetensors") and not whole_graph:
         raise InputError(
             f"--to {form} writes a graph of layers, and front {front.name!r} before this model is none; use --to "
             "npz, which holds the front's numbers too, or sottovoce predict"
@@ -73,6 +76,9 @@ def export(
                 np.savez(file, allow_pickle=False, architecture=np.array(told.encode()), **arrays)
         elif form == "safetensors":
             _safetensors(network, params, draft, told, front.arrays() if front else {})
+        elif whole_graph and isinstance(front, Encoder) and isinstance(network, Network):
+            require("--to onnx", "onnx")
+            save_pipeline(front, whitening, network, params, draft, told)
         elif form == "torch":
             _torch(network, params, draft, told, str(facts.get("input_type", "float32")))
         else:

@@ -156,6 +156,11 @@ class RowsFront:
         return self, payload
 
     @property
+    def measured(self) -> bool:
+        """Return no: there is nothing to measure."""
+        return False
+
+    @property
     def most_bytes(self) -> int:
         """Return 0: nothing travels."""
         return 0

@@ -104,7 +104,12 @@ def test_boxes_and_signs_are_used_evenly() -> None:
         ("hashed", (88,), "float32", 'these records are rows of numbers; use front = "fourier"'),
         ("scattering", (88,), "float32", r"reads images .* shape \(88,\)"),
         ("scatering", (28, 28, 1), "uint8", "front has no 'scatering'; did you mean 'scattering'"),
-        ("zzzzzz", (28, 28, 1), "uint8", "known: scattering, gabor, fourier, hashed, none, or module:function"),
+        (
+            "zzzzzz",
+            (28, 28, 1),
+            "uint8",
+            "known: scattering, gabor, fourier, hashed, encoder, none, or module:function",
+        ),
         ("gabor", (28, 28, 1), "uint8", "fills w_0"),
     ],
 )

@@ -24,6 +24,7 @@ FRONTS: Final[Registry[Callable[..., Any]]] = Registry(
         "gabor": "sottovoce.models.fronts.gabor:Gabor",
         "fourier": "sottovoce.models.fronts.fourier:Fourier",
         "hashed": "sottovoce.models.fronts.hashed:Hashed",
+        "encoder": "sottovoce.models.fronts.encoder:Encoder",
     },
     key="[model] front",
     outside=", none, or module:function of your own",
@@ -59,7 +60,8 @@ def make_front(
 ) -> Front:
     """Return a front for stored records of a shape and type, not yet fitted; "gabor" is none, it fills w_0.
 
-    `keys` are those of one front: `bandwidth`, `centre` and `spread` of "fourier", `ngrams` of "hashed".
+    `keys` are those of one front: `bandwidth`, `centre` and `spread` of "fourier", `ngrams` of "hashed", `encoder` of
+    "encoder".
     """
     check_front(name)
     if is_function(name):

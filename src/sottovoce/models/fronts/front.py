@@ -59,6 +59,11 @@ class Front(PublicNumbers, Protocol):
         ...
 
     @property
+    def measured(self) -> bool:
+        """Tell whether it has numbers that are measured on public records."""
+        ...
+
+    @property
     def parallel(self) -> bool:
         """Tell whether several threads may compute features at once."""
         ...

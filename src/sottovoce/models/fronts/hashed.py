@@ -100,6 +100,11 @@ class Hashed:
         return self, payload
 
     @property
+    def measured(self) -> bool:
+        """Tell whether it has numbers that are measured on public records."""
+        return False
+
+    @property
     def most_bytes(self) -> int:
         """Return 0: nothing travels."""
         return 0

@@ -107,6 +107,11 @@ class Own:
         return replace(self, projection=known), rest
 
     @property
+    def measured(self) -> bool:
+        """Tell whether it has numbers that are measured on public records."""
+        return self.dims is not None
+
+    @property
     def most_bytes(self) -> int:
         """Return the bytes of the longest payload that `told` takes."""
         return 0 if self.dims is None else Projection.most_bytes(self.given, 1, self.dims)

@@ -241,6 +241,11 @@ class Scattering:
         return replace(self, projection=known), rest
 
     @property
+    def measured(self) -> bool:
+        """Tell whether it has numbers that are measured on public records."""
+        return True
+
+    @property
     def most_bytes(self) -> int:
         """Return the bytes of the longest payload that `told` takes."""
         return Projection.most_bytes(self.channels, self.places, self.dims)

@@ -23,7 +23,7 @@ from sottovoce.config.experiment import Experiment, parse
 from sottovoce.core.errors import ConfigError, InputError, PolicyError, WireError
 from sottovoce.data import load
 from sottovoce.deployment.keys import accept_node, add_nodes, init_federation, renew, sign_roster
-from sottovoce.deployment.node.agent import AgentPlace, AgentStatus, _renewal
+from sottovoce.deployment.node.agent import AGAIN, Agent, AgentPlace, AgentStatus, _renewal, resident
 from sottovoce.deployment.offer import Offer, Offers, Want, install, read_certificates
 from sottovoce.deployment.party import Identity
 from sottovoce.deployment.roster import Roster
@@ -322,6 +322,20 @@ def test_a_clone_of_the_key_is_told_once_and_makes_the_agent_unhealthy(caplog: p
     assert sum("connection lost" in record.getMessage() for record in caplog.records) == 1, "it is said once"
     clock[0] += 61.0
     assert status.healthy is None, "the other one is gone"
+
+
+def test_a_fresh_process_knows_what_the_one_before_did_and_refused(keys: Path, tmp_path: Path) -> None:
+    place = AgentPlace("mqtts://broker.example", keys, "mine.npz", tmp_path / "site.toml")
+    before, after = Agent(place), Agent(place)
+    before.status.runs, before.status.answers, before.status.payload = 3, 45, [10, 20]
+    before._hinder("the policy's models are logistic", policy=True)
+
+    after.recall(before.kept())
+
+    assert (after.status.runs, after.status.answers, after.status.payload) == (3, 45, [10, 20])
+    assert after.status.refused == "policy" and after._said == before._said
+    assert 0 < after._ask_at - time.monotonic() <= AGAIN
+    assert resident() > 1 << 20
 
 
 def test_systemd_hears_of_an_agent_that_is_ready_and_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,10 +57,11 @@ class Watchdog:
             if (every := float(os.environ.get("WATCHDOG_USEC", "0")) / 2e6) > 0:
                 threading.Thread(target=self._tell, args=(every,), name="watchdog", daemon=True).start()
 
-    def stop(self) -> None:
-        """Say that the service ends."""
+    def stop(self, *, told: bool = True) -> None:
+        """Say that the service ends, unless another program goes on in its process."""
         self._over.set()
-        notify("STOPPING=1")
+        if told:
+            notify("STOPPING=1")
 
     def _tell(self, every: float) -> None:
         while not self._over.wait(every):

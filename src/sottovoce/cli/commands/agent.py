@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +15,7 @@ from sottovoce.cli.output import messages, note, put_json, saying
 from sottovoce.core.errors import RunError
 
 DOOR = "deploy"
+_KEPT = "SOTTOVOCE_AGENT"  # in the environment: what a fresh process is to know of the one before
 EXAMPLE = "Example: sottovoce agent mqtts://broker.example --keys lyon --data records.npz --policy site.toml"
 
 
@@ -84,14 +87,17 @@ def agent(
             return
         give_back_large_pieces()
         node = Agent(place)
-        if status is not None:
+        if status is not None:  # a port 0 is another one after a run
             page = serve_health(status, lambda: node.status.healthy, node.status.families)
             stack.callback(page.close)
             if not quiet:
                 say(f"/healthz and /metrics are at {page.address}")
-        if not quiet:
+        if not quiet and _KEPT not in os.environ:
             say(f"{identity.name} waits for runs that {policy} allows")
-        node.run()
+        if (kept := os.environ.pop(_KEPT, None)) is not None:
+            node.recall(kept)
+        if node.run():  # the same process, without what the run has loaded; its sockets are closed by this
+            os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {_KEPT: node.kept()})
     if as_json:
         put_json({"node": identity.name, "runs": node.status.runs, "answers": node.status.answers})
     elif not quiet:

@@ -49,6 +49,8 @@ AGAIN: Final = 1800.0  # seconds until an agent that refused, or was refused, as
 DAY: Final = 86400.0
 _FIRST, _LONGEST = 1.0, 300.0  # seconds between two tries to reach a broker
 _TICK: Final = 20.0  # seconds between two signs of life
+_HEAVY: Final = 100 << 20  # bytes: who waits needs no more
+_KEPT: Final = ("runs", "answers", "refused", "cloned", "payload")  # of the status
 _QUEUED: Final = 64  # messages that wait; a broker that sends more is not heard
 _SHORT, _CUTS = 5.0, 4  # so often a connection was cut within so many seconds: the broker keeps one for each name
 _LOST: Final = 15.0  # seconds without a connection, after which all of it is made anew
@@ -219,17 +221,37 @@ class Agent:
         self._ask_at = 0.0  # monotonic time before which nothing is asked
         self._said = ""  # of what hinders, so that it is said once
 
-    def run(self) -> None:
-        """Wait and play, until the process is told to stop; what hinders a run ends nothing."""
+    def run(self) -> bool:
+        """Wait and play, until the process is told to stop; what hinders a run ends nothing.
+
+        Returns whether it should go on in a fresh process, with what `kept` returns: what accounting and training have
+        loaded is more than a node needs that waits.
+        """
         self.place.check()
         self.status.watchdog.start()
+        heavy = False
         try:
             with interrupted() as calls:
                 calls.append(self.stop)
-                while not self._stop.is_set():
-                    self._live()
+                while not self._stop.is_set() and not heavy:
+                    heavy = self._live() and resident() > _HEAVY
         finally:
-            self.status.watchdog.stop()
+            self.status.watchdog.stop(told=not heavy)
+        return heavy and not self._stop.is_set()
+
+    def kept(self) -> str:
+        """Return what a fresh process is to know of this one."""
+        rest = max(0.0, self._ask_at - time.monotonic())
+        status = {name: getattr(self.status, name) for name in _KEPT}
+        return json.dumps({"rest": rest, "said": self._said, "warned": bool(self._warned), "status": status})
+
+    def recall(self, kept: str) -> None:
+        """Go on as the process that kept this."""
+        told = json.loads(kept)
+        self._ask_at, self._said = time.monotonic() + told["rest"], told["said"]
+        self._warned = time.monotonic() if told["warned"] else 0.0
+        for name in _KEPT:
+            setattr(self.status, name, told["status"][name])
 
     def stop(self) -> None:
         """End soon: a thread or a signal asks for it."""
@@ -237,8 +259,8 @@ class Agent:
         if (ear := self._ear) is not None:
             ear.events.put(None)
 
-    def _live(self) -> None:
-        """Wait for one offer, and play it if it is allowed."""
+    def _live(self) -> bool:
+        """Wait for one offer, and play it if it is allowed; tell whether there was one."""
         self.status.doing = "waiting"
         self.status.watchdog.beat(busy=False)
         try:
@@ -246,9 +268,9 @@ class Agent:
         except SottovoceError as error:  # a certificate that has expired, a file that is being replaced
             self._hinder(str(error))
             self._rest(_LONGEST)
-            return
+            return False
         if offer is None or self._stop.is_set():
-            return
+            return False
         self.status.watchdog.beat(busy=True)
         self.status.doing = "preparing"
         folder = self.place.keys / "offered"
@@ -265,6 +287,7 @@ class Agent:
             self._ended(outcome)
         finally:
             give_back()
+        return True
 
     def _prepare(self, offer: Offer, folder: Path) -> Prepared:
         """Return a node that is ready to play what was offered, or raise what is in the way."""
@@ -457,6 +480,14 @@ def _renewal(identity: Identity) -> str:
     if not isinstance(key, EllipticCurvePrivateKey):
         return ""
     return Registration.make(identity.name, identity.signing_key, key)[1].decode()
+
+
+def resident() -> int:
+    """Return the bytes of memory that this process has; 0 where the system does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def give_back() -> None:

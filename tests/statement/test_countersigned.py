@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sottovoce.config.experiment import parse
+from sottovoce.config.experiment import parse, to_toml
 from sottovoce.deployment.countersign import Claim, Countersignature
 from sottovoce.deployment.party import read_signing_key
 from sottovoce.deployment.server import serve as serving
@@ -27,6 +28,7 @@ from sottovoce.statement.page import statement_page, statement_text
 from sottovoce.statement.statement import make_statement
 from sottovoce.statement.verify import verify_run, verify_statement
 from tests.deployment.test_trial import tables
+from tests.statement.test_ledgers import rewritten as chained
 from tests.statement.test_verify import changed, false, leaves, sealed
 
 pytestmark = pytest.mark.skipif(mosquitto() is None, reason="mosquitto is not installed")
@@ -96,6 +98,29 @@ def test_a_server_that_died_before_its_nodes_signed_asks_them_when_it_is_resumed
     assert document["signed"]["agree"] == ["server", "node0", "node1", "node2"]
     assert not verify_run(tmp_path / "run").of("false")
     assert all((tmp_path / "run" / name).read_bytes() == text for name, text in before.items())
+
+
+def test_every_field_of_config_and_ledger_is_bound_by_signatures_though_all_hashes_were_made_again(
+    signed: Signed, copy: Copy
+) -> None:
+    folder = copy(signed.run)
+    summary = json.loads((folder / "summary.json").read_text())
+    config, ledger = (folder / "config.toml").read_text(), (folder / "ledger.jsonl").read_bytes()
+    tables_, entries = tomllib.loads(config), [json.loads(line) for line in ledger.splitlines()]
+    missed = []
+    for path in leaves(tables_):
+        (folder / "config.toml").write_text(to_toml(changed(tables_, path)))
+        sealed(folder, summary)
+        if not verify_run(folder).of("false"):
+            missed.append(path)
+    (folder / "config.toml").write_text(config)
+    for path in leaves(entries):
+        if path[-1] not in ("hash", "previous", "index"):  # they are made again
+            (folder / "ledger.jsonl").write_bytes(chained(changed(entries, path)))
+            sealed(folder, summary)
+            if not verify_run(folder).of("false"):
+                missed.append(path)
+    assert not missed and len(leaves(tables_)) > 40 and len(leaves(entries)) > 20
 
 
 def claims(findings: Any, state: str) -> set[str]:

@@ -58,7 +58,7 @@ def nist_answers(evidence: Evidence) -> list[dict[str, str | None]]:
             "Utility: how good is the result?",
             f"accuracy {_short(summary.get('accuracy_final'))}, on {summary.get('test_data')}",
         ),
-        ("Bias: is the result worse for some groups?", None),
+        ("Bias: is the result worse for some groups?", _worst(summary)),
         ("Security: who can reach records, keys and systems?", None),
         ("Data collection: who collected the records, with whose consent?", None),
         ("Validation: was it tested?", "audited" if evidence.audit else "not audited"),
@@ -92,36 +92,50 @@ def registry_fields(evidence: Evidence) -> list[dict[str, Any]]:
     private = evidence.private
     parameters = {key: summary.get(key) for key in ("epsilon", "epsilon_server", "delta")} if private else None
     actors = "sites hold records and add noise; the training server sums; outsiders see the model"
+    outsiders = "epsilon against outsiders; epsilon_server against the server and the sites that help it"
     rows: list[tuple[str, Any]] = [
-        ("product.name", summary.get("name")),
-        ("product.data_curators", None),
-        ("product.intended_use", None),
-        ("product.data_product_type", "Machine learning model"),
-        ("product.data_product_region", None),
-        ("product.description", f"a model of {summary.get('parameters', summary.get('dim'))} parameters"),
-        ("product.publication_date", None),
-        ("product.data_product_sector", None),
-        ("dp_flavor.name", "Approximate DP" if private else "none"),
-        ("dp_flavor.input_metric", plan.get("adjacency")),
-        ("dp_flavor.data_domain", None),
-        ("dp_flavor.unprotected_quantities", "under What is not protected"),
-        ("privacy_loss.privacy_unit", summary.get("unit", "client") if private else None),
-        ("privacy_loss.privacy_unit_description", plan.get("adjacency")),
+        ("basic.name", summary.get("name")),
+        ("basic.data_curators", None),
+        ("basic.intended_use", None),
+        ("basic.data_product_type", "Machine learning model"),
+        ("basic.data_product_region", None),
+        ("basic.description", f"a model of {summary.get('parameters', summary.get('dim'))} parameters"),
+        ("basic.publication_date", None),
+        ("basic.data_product_sector", None),
+        ("dp_variant.variant_name", "Approximate DP" if private else "none"),
+        ("dp_variant.data_domain", None),
+        ("dp_variant.unprotected_quantities", "under What is not protected"),
+        ("privacy_loss.privacy_unit", f"{summary.get('unit') or 'client'}-level" if private else None),
+        ("privacy_loss.privacy_unit_details", plan.get("adjacency")),
         ("privacy_loss.privacy_parameters", parameters),
-        ("model.model_name", "Distributed" if private else None),
-        ("model.actors", actors),
-        ("model.release_type", f"{summary.get('rounds')} releases, all counted"),
-        ("model.data_source_type", "Static"),
-        ("model.access_type", "Non-interactive"),
+        ("privacy_loss.privacy_parameters_details", outsiders if private else None),
+        ("deployment_model.model_name", "Distributed" if private else None),
+        ("deployment_model.model_name_details", f"secure sum: {summary.get('secure')}; sites add noise in shares"),
+        ("deployment_model.actors", actors),
+        ("deployment_model.release_type", "Many releases"),
+        ("deployment_model.release_type_details", f"{summary.get('rounds')} models, all counted"),
+        ("deployment_model.data_source_type", "Static"),
+        ("deployment_model.access_type", "Non-interactive"),
+        ("deployment_model.access_type_details", "the model and the numbers of the run folder are read as files"),
         ("accounting.post_processing", "the optimiser of the server; no charge"),
         ("accounting.composition", f"{plan.get('accountant')} accountant, {plan.get('sampling')} sampling"),
-        ("implementation.pre_processing_eda_hyperparameter_tuning", summary.get("chosen_on") or "not said"),
+        ("implementation.preprocessing_and_hyperparameter_tuning", summary.get("chosen_on") or "not said"),
         ("implementation.mechanisms", plan.get("mechanism")),
         ("implementation.justification", None),
-        ("resources.sources", f"sottovoce {(evidence.software.get('packages') or {}).get('sottovoce')}"),
-        ("resources.registry_authors", None),
+        ("administrative.sources", f"sottovoce {(evidence.software.get('packages') or {}).get('sottovoce')}"),
+        ("administrative.registry_authors", None),
     ]
     return [{"field": field, "value": value} for field, value in rows]
+
+
+def _worst(summary: dict[str, Any]) -> str | None:
+    """Return what the run knows of groups: its classes; of others the operator must answer."""
+    worst = (summary.get("quality") or {}).get("worst_class")
+    if not isinstance(worst, dict):
+        return None
+    return (
+        f"of classes {worst.get('name')!r} is answered worst, accuracy {_short(worst.get('accuracy'))}; others unknown"
+    )
 
 
 def _short(value: Any) -> str:

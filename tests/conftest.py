@@ -18,6 +18,8 @@ settings.load_profile("house")
 # The key of fingerprints is this machine's; tests have their own.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="sottovoce-state-")
 
+os.environ["SOTTOVOCE_FEATURES"] = "none"  # a test finds nothing that another one left
+
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 

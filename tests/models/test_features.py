@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -94,3 +95,62 @@ def test_the_oldest_go_where_there_is_no_room(computed: list[int], monkeypatch: 
 def test_records_without_a_front_are_never_copied_or_kept() -> None:
     with keeping_features():
         assert all_features(CNN, X, 1) is X
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder for features; also small ones are kept."""
+    monkeypatch.setattr(module, "_LEAST_ON_DISK", 1)
+    return tmp_path / "features"
+
+
+def test_features_on_disk_serve_later_runs_and_their_owner_alone(computed: list[int], folder: Path) -> None:
+    found = [all_features(SCATTERED, x, 1, folder) for x in (X, X.copy(), X[::-1])]
+
+    assert computed == [40, 40]
+    assert np.array_equal(found[0], all_features(SCATTERED, X, 1)) and np.array_equal(found[0], found[1])
+    assert [path.stat().st_mode & 0o777 for path in folder.iterdir()] == [0o600, 0o600]
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("place", [0, 40, -1])
+def test_a_damaged_or_short_file_is_computed_anew(computed: list[int], folder: Path, place: int) -> None:
+    whole = all_features(SCATTERED, X, 1, folder)
+    (file,) = folder.iterdir()
+    damaged = bytearray(file.read_bytes())
+    damaged[place] ^= 1
+    for body in (damaged, damaged[:-4]):
+        file.write_bytes(body)
+        assert np.array_equal(all_features(SCATTERED, X, 1, folder), whole)
+
+    assert computed == [40] * 3
+
+
+def test_other_code_does_not_find_what_earlier_code_left(
+    computed: list[int], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    all_features(SCATTERED, X, 1, folder)
+    monkeypatch.setattr(module, "_code", lambda: b"other")
+    all_features(SCATTERED, X, 1, folder)
+
+    assert computed == [40, 40]
+
+
+def test_the_folder_is_bounded_and_what_was_used_longest_ago_goes(
+    computed: list[int], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST_ON_DISK", 2 * (40 * 10 * 4 + 32))
+    for records in (X, X + 1, X, X + 2, X, X + 1):
+        all_features(SCATTERED, records, 1, folder)
+
+    assert len(computed) == 4 and len(list(folder.iterdir())) == 2
+
+
+def test_a_users_function_and_a_disk_that_refuses_are_computed_every_time(computed: list[int], tmp_path: Path) -> None:
+    no_folder = tmp_path / "file"
+    no_folder.write_bytes(b"")
+    for _ in range(2):
+        all_features(head(1), X, 1, tmp_path)
+        all_features(SCATTERED, X, 1, no_folder)
+
+    assert computed == [40] * 4

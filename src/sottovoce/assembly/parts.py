@@ -5,7 +5,9 @@ Nothing is computed or written here, and nobody is asked.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +35,7 @@ from sottovoce.data import (
     TableKeys,
     augmented,
     balanced_size,
+    cache_folder,
     is_table,
     load,
     mean_balanced_size,
@@ -233,13 +236,22 @@ class Parts:
         arrays: dict[str, NDArray[Any]] = {}
         for name, (x, y) in pairs.items():
             if only is None or name in only:
-                arrays[f"x_{name}"] = all_features(self.network, x, threads(self.experiment))
+                arrays[f"x_{name}"] = all_features(self.network, x, threads(self.experiment), kept_features())
                 arrays[f"y_{name}"] = y
         if self.experiment.protects_persons and "x_train" in arrays and data.persons is not None:
             arrays["persons_train"] = data.persons
         if self.threat is not None and self.threat.labels is not None:
             arrays["y_malicious"] = self.threat.labels
         return arrays
+
+
+def kept_features() -> Path | None:
+    """Return the folder that keeps features between runs of simulations; None: `SOTTOVOCE_FEATURES=none` says so."""
+    if (named := os.environ.get("SOTTOVOCE_FEATURES", "")) == "none":
+        return None
+    with suppress(OSError, RuntimeError):  # there may be no home
+        return Path(named) if named else cache_folder() / "features"
+    return None
 
 
 def gather(

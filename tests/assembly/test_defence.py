@@ -191,7 +191,7 @@ def test_without_public_records_fltrust_is_refused() -> None:
 
 
 def test_the_servers_update_is_made_as_a_client_makes_its_own() -> None:
-    experiment = few(aggregation={"defence": "fltrust"})
+    experiment = few(aggregation={"defence": "fltrust"}, client={"batch_size": 4})
     parts = gather(experiment)
     hand = Hand(parts)
     ready = stages(protect(parts))[TRAINING].server_side(hand)

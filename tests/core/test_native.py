@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from sottovoce.core import native, wire
-from sottovoce.core.errors import InputError
+from sottovoce.core.errors import InputError, WireError
 from sottovoce.federation.sums import FloatSum
 from sottovoce.models.fronts.hashed import Hashed
 from sottovoce.models.fronts.projection import Projection
 from sottovoce.models.fronts.scattering import Scattering
+from sottovoce.models.trainer import LocalTraining, batches_of
 from sottovoce.privacy.noise.clipping import norm
-from sottovoce.privacy.noise.path import protect_floats
+from sottovoce.privacy.noise.path import protect_floats, protect_rows
 from sottovoce.privacy.noise.randomness import Randomness
 from sottovoce.privacy.noise.sampler import invert
 from sottovoce.privacy.noise.table import fraction_tables
@@ -92,6 +93,69 @@ def test_a_message_is_clipped_rounded_and_noised_alike(monkeypatch: pytest.Monke
                 )
             )  # fmt: skip
         return told
+
+    _everywhere(monkeypatch, work)
+
+
+@needs_library
+@pytest.mark.parametrize("bits", [1, 7, 13, 28, 32])
+def test_rows_are_framed_and_added_as_single_frames_are(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def work() -> list[Any]:
+        told: list[Any] = []
+        for size in SIZES:
+            rows = np.random.default_rng(size).integers(0, 1 << bits, (3, size)).astype(np.uint32)
+            frames, total = wire.pack_rows(rows, bits), np.zeros(size, np.uint32)
+            assert frames == [wire.pack(row, bits) for row in rows]
+            for frame in frames:
+                wire.add_words(total, frame, bits)
+            assert (total == rows.astype(np.uint64).sum(axis=0).astype(np.uint32)).all()
+            told += [np.frombuffer(b"".join(frames), np.uint8), total]
+        return told
+
+    _everywhere(monkeypatch, work)
+
+
+@needs_library
+def test_a_wrong_frame_is_refused_and_adds_nothing() -> None:
+    words = np.random.default_rng(0).integers(0, 1 << 13, (1, 101)).astype(np.uint32)
+    (frame,) = wire.pack_rows(words, 13)
+    wrong = [frame[:-1], frame + b"\0", frame[:-1] + bytes([frame[-1] ^ 128])]
+    wrong += [frame[:at] + bytes([frame[at] ^ 1]) + frame[at + 1 :] for at in range(len(frame))]
+    total = np.zeros(101, np.uint32)
+    for payload in wrong:
+        with pytest.raises(WireError):
+            wire.add_words(total, payload, 13)
+
+    assert not total.any()
+
+
+@needs_library
+def test_messages_are_protected_together_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def work() -> list[Any]:
+        told: list[Any] = []
+        for size, precision in ((1, 4), (33, 4), (1000, 8)):
+            messages = np.stack([_values(size, seed) * scale for seed, scale in enumerate((1e-6, 0.3, 1, 40, 1e30, 1))])
+            messages[5, size // 2] = np.nan
+            keys = {"clip_norm": 1.0, "radius": 50.0, "precision": precision, "share_variance": Fraction(9), "bits": 17}
+            streams = [Randomness.simulated(bytes([number] * 32)) for number in range(len(messages))]
+            words, lost = protect_rows(messages, **keys, randomness=[key.bits() for key in streams])  # type: ignore[arg-type]
+            messages[5] = 0
+            alone = [
+                protect_floats(row, **keys, extra=(), randomness=key.bits())  # type: ignore[arg-type]
+                for row, key in zip(messages, streams, strict=True)
+            ]
+            assert lost == 1 and words.tobytes() == np.stack(alone).tobytes()
+            told.append(words)
+        return told
+
+    _everywhere(monkeypatch, work)
+
+
+@needs_library
+def test_batches_are_drawn_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    def work() -> list[Any]:
+        rngs = [np.random.default_rng(number) for number in range(4)]
+        return list(batches_of([30, 4, 1000, 5], LocalTraining(batch_size=4), rngs))
 
     _everywhere(monkeypatch, work)
 

@@ -15,10 +15,11 @@ import pytest
 from sottovoce.assembly.parts import Parts, gather
 from sottovoce.assembly.protection import protect
 from sottovoce.assembly.stages import TRAINING, stages
-from sottovoce.checks.twin import Hand, Hosted, TwinAccount, few
+from sottovoce.checks.twin import Hand, Hosted, TwinAccount, few, play
 from sottovoce.federation.client import ClientState
 from sottovoce.federation.coding import Coding, Terms
 from sottovoce.federation.engine import Engine, Enrolment, Reply, Request, drive
+from sottovoce.federation.engines.inline import InlineEngine
 from sottovoce.federation.engines.local import LocalEngine
 from sottovoce.federation.engines.worker import Worker
 from sottovoce.federation.round import server_round
@@ -193,3 +194,28 @@ def test_an_opening_that_is_refused_is_each_clients_failure_and_stops_nobody_els
 
 def test_a_state_is_plain_data() -> None:
     assert pickle.loads(pickle.dumps(ClientState())).memory == {}
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {},
+        {"scheme": "fl-rnd", "client": {"local_steps": 2, "client_lr": 0.5, "batch_size": 3}},
+        {"client": {"local_steps": 3, "client_lr": 1e38}},  # every client diverges, and sends noise around zero
+        {"privacy": {"clipping": "adaptive", "count_stddev": 2.0}},
+        {"scheme": "fl-sign"},
+    ],
+    ids=["fl-std", "fl-rnd", "diverged", "adaptive", "fl-sign"],
+)
+def test_noisy_messages_are_sent_together_byte_for_byte_as_alone(tables: dict[str, Any]) -> None:
+    scheme, private = tables.get("scheme", "fl-std"), {"epsilon": 8.0, "delta": 1e-3, "clip_norm": 0.5}
+    others = {name: table for name, table in tables.items() if name not in ("scheme", "privacy")}
+    if scheme == "fl-sign":
+        del private["clip_norm"]
+    experiment = few(scheme, privacy={**private, **tables.get("privacy", {})}, **others)
+
+    alone = play(experiment, rounds=2)
+    together = play(experiment, rounds=2, engine=lambda parts: InlineEngine(parts.blueprint(), parts.arrays()))
+
+    assert [model.tobytes() for model in together.models] == [model.tobytes() for model in alone.models]
+    assert together.story == alone.story

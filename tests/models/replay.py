@@ -80,7 +80,9 @@ class NativeSpy:
             reals: list[bytes] = []
             known: dict[int, int] = {}
             for letter, value in zip(signature[1:], arguments, strict=True):
-                if letter == "p":
+                if isinstance(value, bytes):
+                    integers.append((1, self._tape.buffer(value)))
+                elif letter == "p":
                     if value not in known:
                         known[value] = self._tape.buffer(ctypes.string_at(value, self._sizes[value]))
                     integers.append((1, known[value]))
@@ -120,7 +122,7 @@ class KernelSpy:
         self._note("pack", [self._job(job), self._copy(params, 4 * self._dim), (1, self._rooms[packed])])
 
     def train(self, job: Any, packed: int, mask: int | None, *rest: int) -> None:
-        x, y, index, batch, share, workspace = rest
+        x, y, index, batch, records, share, workspace = rest
         chunk = job.chunk
         self._rooms[workspace] = self._tape.buffer(bytes(self._workspace))
         lists = []
@@ -133,15 +135,18 @@ class KernelSpy:
         self._kernels.train(job, packed, mask, *rest)
         arguments = [self._job(job), (1, self._rooms[packed]), self._mask(mask), *lists]
         arguments.append(self._copy(index, 8 * int(batches.sum()) * job.steps))
-        arguments += [self._copy(batch, 4 * chunk), self._copy(share, 4 * chunk), (1, self._rooms[workspace])]
+        arguments += [self._copy(place, 4 * chunk) for place in (batch, records, share)]
+        arguments.append((1, self._rooms[workspace]))
         self._note("train", arguments)
 
-    def update(self, job: Any, packed: int, mask: int | None, client: int, batch: int, room: int, row: int) -> None:
-        self._kernels.update(job, packed, mask, client, batch, room, row)
-        wanted = ctypes.string_at(row, 4 * self._dim)
-        number = self._tape.buffer(bytes(4 * self._dim))
-        arguments = [self._job(job), (1, self._rooms[packed]), self._mask(mask), (0, client), (0, batch)]
-        self._note("update", [*arguments, (1, self._rooms[room]), (1, number)], [(number, wanted)])
+    def updates(self, job: Any, packed: int, mask: int | None, first: int, count: int, dim: int, *rest: int) -> None:
+        batch, records, room, rows = rest
+        self._kernels.updates(job, packed, mask, first, count, dim, *rest)
+        wanted = ctypes.string_at(rows, 4 * self._dim * count)
+        number = self._tape.buffer(bytes(len(wanted)))
+        arguments = [self._job(job), (1, self._rooms[packed]), self._mask(mask), (0, first), (0, count), (0, dim)]
+        arguments += [self._copy(place, 4 * job.chunk) for place in (batch, records)]
+        self._note("updates", [*arguments, (1, self._rooms[room]), (1, number)], [(number, wanted)])
 
     def scores(self, job: Any, packed: int, records: int, x: int, room: int, logits: int) -> None:
         self._kernels.scores(job, packed, records, x, room, logits)

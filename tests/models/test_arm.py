@@ -17,12 +17,12 @@ import pytest
 import sottovoce
 from sottovoce.core import native, wire
 from sottovoce.federation.sums import FloatSum
-from sottovoce.models import LocalTraining, Shard, network
+from sottovoce.models import LocalTraining, Shard, batches, network
 from sottovoce.models.fast import FastTrainer, unavailable
 from sottovoce.models.fronts.hashed import Hashed
 from sottovoce.models.fronts.projection import Projection
 from sottovoce.models.fronts.scattering import Scattering
-from sottovoce.privacy.noise.path import protect_floats
+from sottovoce.privacy.noise.path import protect_floats, protect_rows
 from sottovoce.privacy.noise.randomness import Randomness
 from sottovoce.schemes import dct
 from sottovoce.schemes.compressive import Compressive
@@ -37,7 +37,7 @@ from tests.models.replay import KernelSpy, NativeSpy, Tape
 COMPILER, RUNNER = "aarch64-linux-gnu-gcc", "qemu-aarch64-static"
 LACKING = [tool for tool in (COMPILER, RUNNER) if shutil.which(tool) is None]
 HOME = Path(sottovoce.__file__).parent
-KERNELS = ["pack", "scores", "train", "update"]
+KERNELS = ["pack", "scores", "train", "updates"]
 
 pytestmark = [
     pytest.mark.skipif(bool(LACKING), reason=f"not installed here: {', '.join(LACKING)}"),
@@ -77,7 +77,14 @@ def _play_native() -> None:
     noise = Randomness.simulated(bytes(32)).bits()
     keys = {"clip_norm": 1.0, "radius": 50.0, "precision": 4, "extra": (), "bits": 17}
     protect_floats(values, share_variance=Fraction(9), randomness=noise, **keys)  # type: ignore[arg-type]
+    del keys["extra"]
+    rows_of = np.stack([values, 1e3 * values])
+    words, _ = protect_rows(rows_of, share_variance=Fraction(9), randomness=[noise, noise], **keys)  # type: ignore[arg-type]
+    total = np.zeros(1003, np.uint32)
+    for frame in wire.pack_rows(words, 17):
+        wire.add_words(total, frame, 17)
     update = rng.standard_normal(17_000).astype(np.float32)
+    batches(30, LocalTraining(), rng)
     dct.first(update, dct.fast_length(17_000), 400)
     Compressive(ratio=0.1, chunks=3, dim=1003).encode(values, 0, rng)
     Hashed((30,), dims=64, ngrams=3).features(rng.integers(0, 50, (5, 30)).astype(np.uint16))
@@ -114,7 +121,7 @@ def test_every_function_of_the_library_gives_the_same_bits_on_arm(
 
 def _play_kernels(tape: Tape, name: str, shape: tuple[int, ...], kept: float | None, tied: bool) -> None:
     net, rng = network(name, shape, 10), np.random.default_rng(0)
-    training = LocalTraining(local_steps=2, batch_size=6, client_lr=0.1)
+    training = LocalTraining(local_steps=3, batch_size=6, client_lr=0.1)
     shards = [Shard(rng.integers(0, 256, (6, *shape)).astype(np.uint8), rng.integers(0, 10, 6)) for _ in range(2)]
     trainer: Any = FastTrainer(net, training)
     trainer._kernels = KernelSpy(trainer._kernels, net.dim, int(np.prod(shape)), 6, 10, tape)

@@ -341,9 +341,9 @@ def test_a_small_resnet_with_group_norm_learns_digits() -> None:
     x, y = digits.images.astype(np.uint8)[order][..., None], digits.target[order]
     torch.manual_seed(1)
     net = make_model(resnet(), (8, 8, 1), 10, input_scale=1 / 16)
-    trainer = make_trainer(net, LocalTraining(local_steps=150, batch_size=20, client_lr=0.01, optimizer="adam"))
+    trainer = make_trainer(net, LocalTraining(local_steps=220, batch_size=20, client_lr=0.005, optimizer="adam"))
     params = net.initialise(default_rng(0))
 
-    (update,) = trainer.updates(params, [Shard(x[:1400], y[:1400])], [default_rng(20)])
+    (update,) = trainer.updates(params, [Shard(x[:1400], y[:1400])], [default_rng(21)])
 
     assert evaluate(trainer.scores(params + update, x[1400:]), y[1400:], ClassTask(10))["accuracy"] > 0.9

@@ -41,6 +41,11 @@ MUTANTS = (
             "scale = unit",
         ),
         ("privacy/noise/path.py", "        if squares <= limit:\n", "        if squares:\n"),
+        (
+            "privacy/plan/plan.py",
+            'if self.grid is None or self.adaptive is not None or request.form == "signs"',
+            'if self.grid or self.adaptive is not None or request.form == "signs"',
+        ),
         tests=ACCUSED,
     ),
     of(
@@ -115,6 +120,11 @@ MUTANTS = (
             "    words = draw(fraction_tables(share_variance, precision), centres, randomness, modulus_bits=bits)\n"
             "    words[0] = (int(centres[0]) >> precision) & ((1 << bits) - 1)\n"
             "    return words",
+        ),
+        (
+            "privacy/plan/plan.py",
+            'if self.grid is None or self.adaptive is not None or request.form == "signs"',
+            'if self.grid or self.adaptive is not None or request.form == "signs"',
         ),
         tests=ACCUSED,
     ),

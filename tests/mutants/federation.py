@@ -8,7 +8,25 @@ __all__ = ["MUTANTS"]
 
 NOISE_KEYS = "tests/federation/test_noise_keys.py"
 
+TOGETHER = "tests/federation/test_client.py -k together"
+
 MUTANTS = (
+    of(
+        "clients-of-a-call-share-noise",
+        "the noise of clients that are protected together is the same, and one of them knows all of it",
+        (
+            "federation/coding.py",
+            "self._own_randomness(round_, client) for client in clients]",
+            "self._own_randomness(round_, clients[0]) for client in clients]",
+        ),
+        tests=TOGETHER,
+    ),
+    of(
+        "hashed-noise-of-every-round",
+        "a simulated client's noise is the same in every round",
+        ("core/streams.py", "{purpose:d}, {path}", "{purpose:d}, {path[1:]}"),
+        tests=NOISE_KEYS,
+    ),
     of(
         "server-noise-is-client-0s",
         "what the server makes up is known to a client, and adds to its share",

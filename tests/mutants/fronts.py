@@ -14,7 +14,27 @@ COMPARED = (
     "",
 )
 
+KEPT = "tests/models/test_features.py"
+
 MUTANTS = (
+    of(
+        "features-for-everybody",
+        "what a front makes of clients' records is readable by every user of the machine",
+        ("models/features.py", "replacing(file, PRIVATE)", "replacing(file, 0o644)"),
+        tests=KEPT,
+    ),
+    of(
+        "features-of-other-code",
+        "a run trains on features that an earlier version computed",
+        ("models/features.py", "hashlib.blake2b(key + _code(), ", "hashlib.blake2b(key, "),
+        tests=KEPT,
+    ),
+    of(
+        "features-not-checked",
+        "a damaged file of features is trained on",
+        ("models/features.py", "or found[:_DIGEST].tobytes() != _check(body.data)", ""),
+        tests=KEPT,
+    ),
     of(
         "front-fitted-on-the-clients",
         "the projection is measured on the records that epsilon should protect",

@@ -178,7 +178,7 @@ MUTANTS = (
     of(
         "clipping-to-twice-the-norm",
         "a client weighs twice what is charged",
-        ("privacy/noise/path.py", "limit = math.floor(Fraction(radius)", "limit = math.floor(Fraction(2 * radius)"),
+        ("privacy/noise/path.py", "int = math.floor(Fraction(radius)", "int = math.floor(Fraction(2 * radius)"),
         (
             "privacy/noise/path.py",
             "unit if length <= clip_norm else unit * (clip_norm / length)",

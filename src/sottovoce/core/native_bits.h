@@ -90,3 +90,51 @@ EXPORT void LEVEL_OF(unpack_bits)(const uint8_t *restrict packed, int64_t count,
 ADD_PACKED(8)
 ADD_PACKED(16)
 ADD_PACKED(32)
+
+INLINE uint32_t crc32_of(const uint32_t *restrict table, uint32_t check, const uint8_t *restrict bytes, int64_t count)
+{
+    check = ~check;
+    for (int64_t at = 0; at < count; at++)
+        check = table[(check ^ bytes[at]) & 255] ^ (check >> 8);
+    return ~check;
+}
+
+/* The checksum of a frame whose header begins with `fields`, 16 bytes (`_check` in core/wire.py). */
+INLINE uint32_t frame_check(const uint32_t *restrict table, const uint8_t *restrict fields,
+                            const uint8_t *restrict body, int64_t size)
+{
+    uint32_t lanes[MIX_LANES] = {0};
+    int64_t blocks = size / (4 * MIX_LANES);
+    LEVEL_OF(mix)((const loose32 *)body, blocks, lanes);
+    uint32_t check = crc32_of(table, 0, fields, 16);
+    check = crc32_of(table, check, (const uint8_t *)lanes, sizeof lanes);
+    return crc32_of(table, check, body + blocks * 4 * MIX_LANES, size - blocks * 4 * MIX_LANES);
+}
+
+/* Write rows of words as frames, `size` bytes of packed words and 24 before them; eight bytes after the last are used. */
+EXPORT void LEVEL_OF(frame_rows)(const uint32_t *restrict words, int64_t rows, int64_t count, int32_t bits,
+                                      const uint8_t *restrict fields, const uint32_t *restrict table, int64_t size,
+                                      uint8_t *restrict frames)
+{
+    for (int64_t row = 0; row < rows; row++, words += count, frames += 24 + size) {
+        LEVEL_OF(pack_bits)(words, count, bits, frames + 24);
+        memcpy(frames, fields, 16);
+        *(loose32 *)(frames + 16) = frame_check(table, fields, frames + 24, size);
+        *(loose32 *)(frames + 20) = 0;
+    }
+}
+
+/* Add the words of a frame, if it is exactly what is expected; else return 0 and change nothing. */
+EXPORT int32_t LEVEL_OF(add_frame)(uint32_t *restrict total, int64_t count, const uint8_t *restrict frame, int64_t size,
+                                   int32_t bits, const uint8_t *restrict fields, const uint32_t *restrict table)
+{
+    int64_t body = (count * bits + 7) / 8, spare = 8 * body - count * bits;
+    if (size != 24 + body || memcmp(frame, fields, 16) != 0 || *(const loose32 *)(frame + 20) != 0)
+        return 0;
+    if (*(const loose32 *)(frame + 16) != frame_check(table, fields, frame + 24, body))
+        return 0;
+    if (spare && frame[size - 1] >> (8 - spare))
+        return 0;
+    LEVEL_OF(add_packed_32)(total, count, frame + 24, body, bits);
+    return 1;
+}

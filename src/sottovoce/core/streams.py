@@ -20,13 +20,14 @@ import hashlib
 import os
 from dataclasses import dataclass, field
 from enum import IntEnum, unique
-from typing import NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 import numpy as np
-from numpy.random import Generator, SeedSequence
+from numpy.random import PCG64, Generator, SeedSequence
+from numpy.random.bit_generator import ISpawnableSeedSequence
 
 from sottovoce.core import cipher
-from sottovoce.core.errors import PrivacyError
+from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.core.validate import in_range
 
 
@@ -51,6 +52,28 @@ class Purpose(IntEnum):
     DEVICE = 15  # which device a client has, how fast it is, and when it fails
     BALLOT = 16  # rotations of ballots, which everybody knows, and the coins that round a client's
     UNIT = 17  # which of its records or persons a site takes into a round, in simulation only
+
+
+_OFTEN: Final = frozenset((Purpose.BATCH, Purpose.NOISE))  # drawn by every client in every round: seeded by a hash
+
+
+class _Hashed(ISpawnableSeedSequence):
+    """The seed of a generator, as bytes that are uniform already: ten times as fast as numpy's own mixing."""
+
+    def __init__(self, seed: bytes) -> None:
+        self._words, self._children = np.frombuffer(seed, np.uint64), 0
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint64) -> Any:
+        """Return the four words that PCG64 asks for."""
+        if (n_words, np.dtype(dtype)) != (self._words.size, np.uint64):
+            raise InputError(f"{self._words.size} words of 64 bits are here, not {n_words} of {np.dtype(dtype)}")
+        return self._words
+
+    def spawn(self, n_children: int) -> list[_Hashed]:
+        """Return seeds of other streams; each call goes on where the last one stopped."""
+        first, self._children = self._children, self._children + n_children
+        names = (self._words.tobytes() + number.to_bytes(8, "little") for number in range(first, self._children))
+        return [_Hashed(hashlib.sha256(name).digest()) for name in names]
 
 
 class NamedStreams(Protocol):
@@ -123,12 +146,20 @@ class Streams:
 
     def get(self, purpose: Purpose, *path: int) -> Generator:
         """Return a fresh generator for a name; asked twice, it starts anew."""
+        if purpose in _OFTEN:
+            return Generator(PCG64(_Hashed(self._hash(32, purpose, path))))  # type: ignore[arg-type]
         return np.random.default_rng(self.sequence(purpose, *path))
 
     def key(self, purpose: Purpose, *path: int, size: int = 32) -> bytes:
         """Return `size` bytes for a name, to key a cipher in simulation."""
+        if purpose in _OFTEN:
+            return self._hash(size, purpose, path)
         words = self.sequence(purpose, *path).generate_state((size + 3) // 4, np.uint32)
         return words.astype("<u4").tobytes()[:size]
+
+    def _hash(self, size: int, purpose: Purpose, path: tuple[int, ...]) -> bytes:
+        name = f"sottovoce stream of {self.seed}: {purpose:d}, {path}"
+        return hashlib.shake_256(name.encode()).digest(size)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from functools import cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -61,6 +62,44 @@ def pack(values: NDArray[np.generic], bits: int | None = None) -> bytes:
             raise InputError(f"values of type {values.dtype} need a bit width; only float32 travels as it is")
         return frame(np.ascontiguousarray(values).view(np.uint8), length=values.size)
     return frame(pack_bits(values, bits), length=values.size, bits=bits)
+
+
+def pack_rows(rows: Words, bits: int) -> list[bytes]:
+    """Return `pack` of each row of words, which must be below 2^bits."""
+    count, length = rows.shape
+    if (library := native.library()) is None or not rows.flags.c_contiguous:
+        return [pack(row, bits) for row in rows]
+    size = _body_size(length, bits)
+    frames = np.empty(count * (HEADER + size) + 8, np.uint8)
+    fields, table = _expected(length, bits)
+    library.frame_rows(native.place(rows), count, length, bits, fields, native.place(table), size, native.place(frames))
+    whole = frames.data
+    return [bytes(whole[start : start + HEADER + size]) for start in range(0, frames.size - 8, HEADER + size)]
+
+
+def add_words(total: Words, payload: Buffer, bits: int) -> None:
+    """Add a frame of words to a total, modulo 2^32, or raise and leave it as it was."""
+    if (library := native.library()) is not None and isinstance(payload, bytes):
+        fields, table = _expected(total.size, bits)
+        place = native.place(total)
+        if library.add_frame(place, total.size, payload, len(payload), bits, fields, native.place(table)):
+            return
+    total += unpack(payload, length=total.size, bits=bits).view(np.uint32)
+
+
+@cache
+def _expected(length: int, bits: int) -> tuple[bytes, Words]:
+    """Return the first fields of a frame of words, and the table of CRC-32."""
+    return _FIELDS.pack(MAGIC, VERSION, WORDS, bits, length), _crc_table()
+
+
+@cache
+def _crc_table() -> Words:
+    """Return CRC-32 of each byte, for the same sum in C."""
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = np.where(table & 1, np.uint32(0xEDB88320) ^ (table >> np.uint32(1)), table >> np.uint32(1))
+    return table
 
 
 def unpack(payload: Buffer, *, length: int, bits: int | None = None) -> NDArray[np.generic]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core import wire
-from sottovoce.core.errors import RunError, SecAggError
+from sottovoce.core.errors import RunError, SecAggError, SottovoceError
 from sottovoce.core.provenance import OF_CLIENTS
 from sottovoce.core.streams import NamedStreams, Purpose, Streams
 from sottovoce.core.vectors import Vector
@@ -124,6 +124,34 @@ class Knowledge:
     def site_coding(self) -> Private | None:
         """Return how sums of a site's units are protected; None where clients are."""
         return self.coding if isinstance(self.coding, Private) and self.coding.of_sites else None
+
+    @property
+    def sends_together(self) -> bool:
+        """Tell whether messages may be protected many at a time: those with noise, which leave as they are."""
+        alike = self.private and self.mean_size is None and self.ballot is None and self.policy is None
+        return alike and isinstance(self.coding, Private)
+
+    def payloads(
+        self, round_: int, heard: Heard, clients: Sequence[int], updates: NDArray[np.float32]
+    ) -> list[bytes] | None:
+        """Return what some clients send in a round, byte for byte as `Client.send`; None: each must send by itself.
+
+        Guarantee: that of `Client.send`, for each row.
+        """
+        coding, task = self.coding, heard.task
+        if not self.sends_together or not isinstance(coding, Private) or task is None or heard.round != round_:
+            return None
+        finite = np.asarray(np.isfinite(updates).all(axis=1))
+        messages = self.scheme.encode_rows(np.where(finite[:, None], updates, np.float32(0)), task.seed)
+        try:
+            found = None if messages is None else coding.payloads(messages, heard.terms, round_, clients)
+        except SottovoceError:
+            return None  # each client has its own refusal
+        if found is None:
+            return None
+        if found[1] or not finite.all():
+            tell_divergence()
+        return found[0]
 
     def opens(self, phase: str) -> bool:
         """Tell whether the request of a phase is an opening, for clients that keep to the policy.

@@ -8,6 +8,7 @@ private    integers modulo 2^b with clipping and a share of noise, as the privac
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -234,6 +235,14 @@ class Private:
         randomness = self._own_randomness(round_, client)
         clip_norm = None if self.plan.adaptive is None else terms.clip_norm
         return self.plan.protect(message, cohort=terms.cohort, randomness=randomness, clip_norm=clip_norm)
+
+    def payloads(
+        self, messages: NDArray[np.float32], terms: Terms, round_: int, clients: Sequence[int]
+    ) -> tuple[list[bytes], int] | None:
+        """Return what some clients send, and how many of their messages were not finite; None: protect them singly."""
+        randomness = [self._own_randomness(round_, client) for client in clients]
+        found = self.plan.protect_rows(messages, cohort=terms.cohort, randomness=randomness)
+        return None if found is None else (wire.pack_rows(found[0], self.bits), found[1])
 
     @property
     def of_sites(self) -> bool:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
-from typing import Any, NamedTuple
+from itertools import groupby, islice
+from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from sottovoce.core.errors import RunError, SottovoceError
 from sottovoce.core.streams import Owners
+from sottovoce.core.vectors import Vector
 from sottovoce.federation.client import UPDATE_PHASES, Client, ClientState, Knowledge
 from sottovoce.federation.growth import CONVERGED, converged
 from sottovoce.federation.wrappers.behaviour import Behaviour, Scene
 from sottovoce.models import Shard, Trainer
 from sottovoce.schemes.base import State, Task
+
+_TOGETHER: Final = 64  # clients whose updates are sent at a time
+_ROOM: Final = 2**22  # bytes of such updates
 
 
 class Answer(NamedTuple):
@@ -30,6 +36,21 @@ class _Pupil(NamedTuple):
     client: Client
     payload: bytes
     task: Task
+
+
+class _Batches(Sequence[np.random.Generator]):
+    """The generators of some clients' training, each made when it is asked for: most clients draw nothing."""
+
+    def __init__(self, pupils: list[_Pupil], round_: int) -> None:
+        self._pupils, self._round = pupils, round_
+
+    def __len__(self) -> int:
+        return len(self._pupils)
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return _Batches(self._pupils[place], self._round)
+        return self._pupils[place].client.batches(self._round)
 
 
 class Malice(NamedTuple):
@@ -138,8 +159,11 @@ class Host:
             return
         task, trainer = pupils[0].task, pupils[0].client.trainer
         shards = [pupil.client.shard() for pupil in pupils]
-        rngs = [pupil.client.batches(round_) for pupil in pupils]
+        rngs = _Batches(pupils, round_)
         updates = trainer.updates(task.params, shards, rngs, self.knowledge.scheme.trainable(task.seed))
+        if phase == "train" and not self._leave_within and self.knowledge.sends_together:
+            yield from self._send_together(round_, pupils, shards, updates)
+            return
         for pupil, shard in zip(pupils, shards, strict=True):
             number = pupil.client.number
             state = self.states[number]
@@ -156,6 +180,24 @@ class Host:
                 number,
                 self._attempt(number, pupil.client.send, phase, pupil.payload, len(shard.y), next(updates), state),
             )
+
+    def _send_together(
+        self, round_: int, pupils: list[_Pupil], shards: list[Shard], updates: Iterator[Vector]
+    ) -> Iterator[tuple[int, Answer]]:
+        """Encode, protect and pack the updates of some clients at a time: the bytes are those that each would send."""
+        size = max(1, min(_TOGETHER, _ROOM // (4 * self.knowledge.scheme.update_length)))
+        for start in range(0, len(pupils), size):
+            some = pupils[start : start + size]
+            numbers = [pupil.client.number for pupil in some]
+            rows = np.stack(list(islice(updates, len(some))))
+            heard = self.states[numbers[0]].heard
+            payloads = None if heard is None else self.knowledge.payloads(round_, heard, numbers, rows)
+            if payloads is not None:
+                yield from zip(numbers, map(Answer, payloads), strict=True)
+                continue
+            for pupil, shard, row in zip(some, shards[start : start + size], rows, strict=True):
+                number, send, count = pupil.client.number, pupil.client.send, len(shard.y)
+                yield number, self._attempt(number, send, "train", pupil.payload, count, row, self.states[number])
 
     def _mislead(
         self, malice: Malice, round_: int, phase: str, pupils: list[_Pupil], malicious: frozenset[int]

@@ -126,7 +126,7 @@ class WordSum:
 
     def add(self, accumulator: NDArray[np.uint32], payload: bytes) -> None:
         """Add one packed vector of words; uint32 wraps at a multiple of 2^bits, so it is reduced only at the end."""
-        accumulator += wire.unpack(payload, length=self.length, bits=self.bits).view(np.uint32)
+        wire.add_words(accumulator, payload, self.bits)
 
     def merge(self, accumulator: NDArray[np.uint32], other: NDArray[np.uint32]) -> None:
         """Add another accumulator."""

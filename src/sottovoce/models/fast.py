@@ -8,6 +8,7 @@ learns, and owns the memory.
 How a layer learns is chosen from its own shape, the mask and the client's batch size, never from the other clients of
 a call, so that a client's update has the same bits in any company:
 
+    BY_RECORD   of a first dense layer and few records: remembers one row of gradients for each record;
     DIRECT      keeps the client's own weights and adds each step's gradient to them;
     LOW_RANK    leaves a big dense matrix as it was and remembers the factors of each step's gradient;
     SPARSE      computes only the gradients that the mask keeps.
@@ -17,9 +18,10 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import groupby
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.random import Generator
@@ -30,15 +32,18 @@ from sottovoce.core.vectors import Vector
 from sottovoce.models.base import Shape
 from sottovoce.models.kernels import Job, Layer, kernels, layers_of, unavailable
 from sottovoce.models.network import Network
-from sottovoce.models.trainer import LocalTraining, Shard, batches
+from sottovoce.models.trainer import LocalTraining, Shard, batches_of
 
 __all__ = ["FastTrainer", "unavailable", "unsupported"]
 
-_DIRECT, _LOW_RANK, _SPARSE = range(3)
+_DIRECT, _LOW_RANK, _SPARSE, _BY_RECORD = range(4)
 _UNITS: Final = 2  # as in kernels_shapes.h
 _UNITS_AT_ONCE: Final = 96
 _UNITS_WORKSPACE: Final = 4 * 2**20  # bytes: what fits the caches
 _CLIENTS: Final = 10  # that share each product with the first weights; more gain nothing and cost memory
+_SMALL_CLIENTS: Final = 64  # of a call, where all that they need fits the caches
+_SMALL_WORKSPACE: Final = 2**20
+_TOGETHER: Final = 2**22  # bytes of records, or of updates, that are put into one array
 _WORKSPACE: Final = 128 * 2**20  # bytes; fewer clients share when they would need more
 _RECORDS: Final = 96  # evaluated at once
 _BIG: Final = 2**15  # weights from which a dense layer no longer fits the caches with its gradient
@@ -105,19 +110,21 @@ class FastTrainer:
             if not trainable.any():
                 yield from (np.zeros(self.network.dim, np.float32) for _ in shards)
                 return
-        work = [
-            _ClientWork(shard, list(batches(_count(shard), self.training, rng)))
-            for shard, rng in zip(shards, rngs, strict=True)
-        ]
+        if len(shards) != len(rngs):
+            raise InputError(f"{len(shards)} shards need as many generators, got {len(rngs)}")
         kept = self._kept(trainable)
         steps, lr = self.training.local_steps, self.training.signed_lr
+        counts = [_count(shard) for shard in shards]
+        index, sizes = batches_of(counts, self.training, rngs)
+        ends, batch = np.cumsum(steps * sizes).tolist(), sizes.tolist()
+        drawn = map(index.__getitem__, map(slice, [0, *ends], ends))
+        work = list(map(_ClientWork, shards, drawn, batch, [1 / size for size in batch], counts))
 
-        def modes_of(client: _ClientWork) -> tuple[int, ...]:
-            return tuple(
-                _mode(layer, steps * client.batch, count) for layer, count in zip(self._layers, kept, strict=True)
-            )
+        @cache
+        def modes_of(batch: int, records: int) -> tuple[int, ...]:
+            return self._modes(steps * batch, records, kept)
 
-        for modes, clients in groupby(work, modes_of):
+        for modes, clients in groupby(work, lambda client: modes_of(client.batch, client.records)):
             yield from self._train(packed, list(clients), modes, steps, lr, trainable, kept)
 
     def gradient(self, params: Vector, shard: Shard) -> Vector:
@@ -127,9 +134,9 @@ class FastTrainer:
         total = np.zeros(self.network.dim, np.float32)
         for start in range(0, records, _RECORDS):
             piece = np.arange(start, min(start + _RECORDS, records))
-            modes = tuple(_mode(layer, len(piece), None) for layer in self._layers)
+            modes = self._modes(len(piece), records, self._kept(None))
             # One step at the rate -1 from the start is the gradient itself.
-            work = [_ClientWork(shard, [piece], 1 / records)]
+            work = [_ClientWork(shard, piece, len(piece), 1 / records, records)]
             for row in self._train(packed, work, modes, 1, -1.0, None, self._kept(None)):
                 total += row
         return total
@@ -210,23 +217,42 @@ class FastTrainer:
         trainable: NDArray[np.bool_] | None,
         kept: list[int | None],
     ) -> Iterator[Vector]:
-        """Yield the update of each client; a chunk of them trains together, but no more than one update is written."""
+        """Yield the update of each client; a chunk of them trains together, but few big updates are written at once."""
         mask = None if trainable is None else np.ascontiguousarray(trainable)
         mask_place = None if mask is None else _place(mask)
         largest = max(client.batch for client in clients)
         raw = all(client.shard.x.dtype == np.uint8 for client in clients)
         job = self._job(batch=largest, raw=raw, modes=modes, steps=steps, lr=lr, kept=kept)
         job.lowest = 0 if trainable is None else self._lowest(trainable)
-        job.chunk = min(_CLIENTS, len(clients))
+        job.layer[0].records = max(client.records for client in clients) if modes[0] == _BY_RECORD else 0
+        job.chunk = min(_SMALL_CLIENTS, len(clients))
+        while job.chunk > _CLIENTS and self._kernels.workspace_size(job, mask_place) > _SMALL_WORKSPACE:
+            job.chunk = max(_CLIENTS, job.chunk // 2)
         while job.chunk > 1 and self._kernels.workspace_size(job, mask_place) > _WORKSPACE:
             job.chunk //= 2
         workspace, size = self._workspace(job, mask_place), job.chunk
+        dim = self.network.dim
+        written = max(1, min(size, _TOGETHER // (4 * dim)))
         for first in range(0, len(clients), size):
             chunk = clients[first : first + size]
             job.chunk = len(chunk)
-            self._train_chunk(job, packed, chunk, mask_place, workspace)
-            for number, client in enumerate(chunk):
-                yield self._update(job, packed, number, client.batch, mask_place, workspace)
+            batch = np.array([client.batch for client in chunk], np.int32)
+            records = np.array([client.records for client in chunk], np.int32)
+            self._train_chunk(job, packed, chunk, mask_place, batch, records, workspace)
+            for start in range(0, len(chunk), written):
+                count = min(written, len(chunk) - start)
+                rows = self._row()[None] if written == 1 else np.empty((count, dim), np.float32)
+                self._kernels.updates(
+                    *(job, _place(packed), mask_place, start, count, dim, _place(batch), _place(records)),
+                    *(_place(workspace), _place(rows)),
+                )
+                if written == 1:
+                    (row,) = rows
+                    del rows
+                    yield row
+                    del row
+                else:
+                    yield from rows
         if len(clients) > 1:
             _give_back(self._spare_rooms, workspace)
 
@@ -236,42 +262,30 @@ class FastTrainer:
         packed: NDArray[np.uint8],
         clients: list[_ClientWork],
         mask: int | None,
+        batch: NDArray[np.int32],
+        records: NDArray[np.int32],
         workspace: NDArray[np.uint8],
     ) -> None:
         """Leave what these clients learn in the workspace."""
-        x = [_stored(client.shard.x, self.network.input_shape) for client in clients]
-        if not job.bytes:
-            x = [records.astype(np.float32, copy=False) for records in x]
-        y = [self.network.task.codes(client.shard.y) for client in clients]
-        index = np.concatenate([batch for client in clients for batch in client.batches])
-        batch = np.array([client.batch for client in clients], np.int32)
+        codes, shape = self.network.task.codes, self.network.input_shape
+        kind = np.uint8 if job.bytes else np.float32
+        x, x_places = _together([client.shard.x for client in clients], lambda some: _stored(some, shape, kind))
+        y, y_places = _together([client.shard.y for client in clients], codes)
+        index = np.concatenate([client.batches for client in clients])
         share = np.array([client.share for client in clients], np.float32)
-        x_places, y_places = _places(x), _places(y)
         self._kernels.train(
-            job,
-            _place(packed),
-            mask,
-            _place(x_places),
-            _place(y_places),
-            _place(index),
-            _place(batch),
-            _place(share),
-            _place(workspace),
+            *(job, _place(packed), mask, _place(x_places), _place(y_places), _place(index)),
+            *(_place(batch), _place(records), _place(share), _place(workspace)),
         )
+        del x, y  # their addresses were in use
 
-    def _update(
-        self,
-        job: Job,
-        packed: NDArray[np.uint8],
-        number: int,
-        batch: int,
-        mask: int | None,
-        workspace: NDArray[np.uint8],
-    ) -> Vector:
-        """Return what one client of the chunk in the workspace learnt."""
-        row = self._row()
-        self._kernels.update(job, _place(packed), mask, number, batch, _place(workspace), _place(row))
-        return row
+    def _modes(self, rank: int, records: int, kept: list[int | None]) -> tuple[int, ...]:
+        """Choose how each layer learns from a client's batches."""
+        modes = [_mode(layer, rank, count) for layer, count in zip(self._layers, kept, strict=True)]
+        first = self._layers[0]
+        if not first.conv and kept[0] is None and _pays_by_record(first, rank, records):
+            modes[0] = _BY_RECORD
+        return tuple(modes)
 
     def _job(
         self,
@@ -344,14 +358,14 @@ class FastTrainer:
         )
 
 
-class _ClientWork:
+class _ClientWork(NamedTuple):
     """What one client trains on."""
 
-    def __init__(self, shard: Shard, drawn: list[NDArray[np.int64]], share: float | None = None) -> None:
-        self.shard = shard
-        self.batches = drawn
-        self.batch = len(drawn[0])
-        self.share = 1 / self.batch if share is None else share
+    shard: Shard
+    batches: NDArray[np.int64]  # records of each batch, step by step
+    batch: int
+    share: float  # of one record in the loss of a batch
+    records: int
 
 
 def _mode(layer: Layer, rank: int, kept: int | None) -> int:
@@ -367,16 +381,35 @@ def _mode(layer: Layer, rank: int, kept: int | None) -> int:
     return _LOW_RANK if rank * (inputs + layer.outputs) <= 2 * size else _DIRECT
 
 
+def _pays_by_record(layer: Layer, rank: int, records: int) -> bool:
+    """Tell whether products of all records with each other cost less than `rank` products with weights, and back."""
+    outputs = -(-int(layer.outputs) // 16) * 16
+    return records * (2 * outputs + records) <= rank * outputs
+
+
 def _count(shard: Shard) -> int:
     if len(shard.x) == 0 or len(shard.x) != len(shard.y):
         raise DataError(f"a shard needs records and as many labels, got {len(shard.x)} and {len(shard.y)}")
     return len(shard.x)
 
 
-def _stored(x: NDArray[Any], shape: Shape) -> NDArray[Any]:
+def _stored(x: NDArray[Any], shape: Shape, kind: type[np.generic] | None = None) -> NDArray[Any]:
     """Return records as rows the kernels can read: bytes as they are, anything else as float32."""
     x = x.reshape(len(x), math.prod(shape))
-    return np.ascontiguousarray(x, np.uint8 if x.dtype == np.uint8 else np.float32)
+    return np.ascontiguousarray(x, kind or (np.uint8 if x.dtype == np.uint8 else np.float32))
+
+
+def _together(
+    arrays: list[NDArray[Any]], read: Callable[[NDArray[Any]], NDArray[Any]]
+) -> tuple[list[NDArray[Any]], NDArray[np.uintp]]:
+    """Return arrays as they are read, and the address of each; small ones of one kind are put behind each other."""
+    alike = len({(array.dtype, array.shape[1:]) for array in arrays}) == 1
+    if not alike or sum(array.nbytes for array in arrays) > _TOGETHER:
+        found = [read(array) for array in arrays]
+        return found, np.array([_place(array) for array in found], np.uintp)
+    whole = read(np.concatenate(arrays) if len(arrays) > 1 else arrays[0])
+    starts = np.cumsum([0, *map(len, arrays[:-1])])
+    return [whole], (_place(whole) + starts * whole.strides[0]).astype(np.uintp)
 
 
 def _room(size: int) -> NDArray[np.uint8]:
@@ -403,7 +436,3 @@ def _give_back(spares: list[_Spare], memory: _Spare) -> None:
 def _place(array: NDArray[Any]) -> int:
     """Return the address of an array; the caller keeps the array."""
     return array.ctypes.data
-
-
-def _places(arrays: list[NDArray[Any]]) -> NDArray[np.uintp]:
-    return np.array([array.ctypes.data for array in arrays], np.uintp)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -84,10 +85,11 @@ def _on_disk(model: Model, x: NDArray[Any], threads: int, folder: Path, key: byt
         with suppress(OSError):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             _make_room(folder, features.nbytes)
-            body = memoryview(np.ascontiguousarray(features)).cast("B")
+            body = np.ascontiguousarray(features).data.cast("B")
             with replacing(file, PRIVATE) as draft, draft.open("wb") as stream:
                 stream.write(_check(body))
                 stream.write(body)
+            _touch(file)
     return features
 
 
@@ -95,7 +97,7 @@ def _read(file: Path, shape: tuple[int, ...]) -> NDArray[np.float32] | None:
     """Return the features in a file, if it is whole and undamaged; it is then the last that has to go."""
     try:
         found = np.fromfile(file, np.uint8)
-        os.utime(file)
+        _touch(file)
     except OSError:
         return None
     body = found[_DIGEST:]
@@ -104,6 +106,12 @@ def _read(file: Path, shape: tuple[int, ...]) -> NDArray[np.float32] | None:
     features = body.view(np.float32).reshape(shape)
     features.flags.writeable = False
     return features
+
+
+def _touch(file: Path) -> None:
+    """Say that a file was used now: the system's own clock of files ticks a hundred times a second at best."""
+    now = time.time_ns()
+    os.utime(file, ns=(now, now))
 
 
 def _check(body: memoryview) -> bytes:

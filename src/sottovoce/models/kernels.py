@@ -24,7 +24,7 @@ class Layer(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("conv", "inputs", "outputs", "relu")),
         *((name, ctypes.c_int32) for name in ("height", "width", "kernel", "pad_before", "pad_total", "pool")),
-        *((name, ctypes.c_int32) for name in ("mode", "reserved")),
+        *((name, ctypes.c_int32) for name in ("mode", "records")),
         *((name, ctypes.c_int64) for name in ("weight", "bias", "kept")),
     )
 
@@ -112,8 +112,8 @@ class Kernels:
         self.packed_size = function("packed_size", ctypes.c_int64, job)
         self.workspace_size = function("workspace_size", ctypes.c_int64, job, place)
         self.pack = function("pack", None, job, place, place)
-        self.train = function("train", None, job, *[place] * 8)
-        self.update = function("update", None, job, place, place, number, number, place, place)
+        self.train = function("train", None, job, *[place] * 9)
+        self.updates = function("updates", None, job, place, place, number, number, ctypes.c_int64, *[place] * 4)
         self.scores = function("scores", None, job, place, ctypes.c_int64, place, place, place)
         self.losses = loaded.sottovoce_losses() if hasattr(loaded, "sottovoce_losses") else 2
         # A library from before there were units trains as ever; units.py then does without.

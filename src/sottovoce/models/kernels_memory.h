@@ -8,7 +8,8 @@ static void slot_places(const Plan *plan, const Shape *s, Slot *slot, Arena *are
     const Job *job = plan->job;
     const int64_t batch = job->batch, panel = (int64_t)s->panels * s->taps * 16;
     const int64_t steps = s->is.mode == LOW_RANK && job->training ? job->steps : 1;
-    slot->x = floats(arena, steps * batch * s->in_stride);
+    const int64_t records = s->is.mode == BY_RECORD ? s->is.records : 0;
+    slot->x = floats(arena, (records ? records : steps * batch) * s->in_stride);
     if (s->is.conv) slot->where = take(arena, batch * s->cells * s->out_padded);
     if (!job->training) {
         slot->panel = (float *)s->panel;
@@ -21,6 +22,11 @@ static void slot_places(const Plan *plan, const Shape *s, Slot *slot, Arena *are
     if (s->is.mode == SPARSE) slot->sum = floats(arena, s->is.kept);
     if (s->is.mode == SPARSE && !s->is.conv) slot->transposed = floats(arena, (int64_t)s->is.in * up(job->batch, 8));
     if (s->is.mode == DIRECT) slot->sum = floats(arena, s->is.conv ? s->back_size : panel);
+    if (records) {
+        slot->sum = floats(arena, records * s->out_padded);
+        slot->first = floats(arena, records * s->out_padded);
+        slot->products = floats(arena, records * records);
+    }
     if (job->training == UNITS) {
         slot->panel = (float *)s->panel;
         slot->back = (float *)s->back;
@@ -81,7 +87,8 @@ static void plan_places(Plan *plan, const Job *job, const uint8_t *trainable, co
 #undef GROW
     const int64_t batch = job->batch, rows = job->chunk * batch;
     plan->slot = take(arena, (int64_t)job->chunk * job->layers * (int64_t)sizeof(Slot));
-    plan->row = take(arena, rows * (int64_t)sizeof(float *));
+    const int64_t records = job->training && job->layer[0].mode == BY_RECORD ? job->layer[0].records : 0;
+    plan->row = take(arena, (rows > records ? rows : records) * (int64_t)sizeof(float *));
     plan->z = floats(arena, rows * out);
     Slot unused;
     for (int i = 0; i < job->chunk * job->layers; i++) {

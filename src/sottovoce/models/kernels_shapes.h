@@ -7,7 +7,7 @@
 enum { MAX_LAYERS = 32, TILE = 6, GROUP = 96, DEPTH = 256 };
 /* Panels that a tile of a product is wide: as many as have room in the registers. */
 enum { LINES = LEVEL == 2 ? 2 : 1 };
-enum { DIRECT = 0, LOW_RANK = 1, SPARSE = 2 };
+enum { DIRECT = 0, LOW_RANK = 1, SPARSE = 2, BY_RECORD = 3 };
 enum { TRAINING = 1, UNITS = 2 }; /* 0: only scores; UNITS: one step, and no weights of one's own */
 enum { SOFTMAX = 0, LOGISTIC, SQUARED, ABSOLUTE, HUBER, ORDINAL, ANSWERS, LOSSES };
 enum { INACTIVE = 255 };
@@ -15,7 +15,7 @@ enum { INACTIVE = 255 };
 typedef struct {
     int32_t conv, in, out, relu;
     int32_t height, width, kernel, pad_before, pad_total, pool;
-    int32_t mode, reserved;
+    int32_t mode, records; /* records: the most of a client, for BY_RECORD */
     int64_t weight, bias; /* places in the flat vector */
     int64_t kept;         /* trainable weights, for SPARSE */
 } Layer;
@@ -48,6 +48,7 @@ typedef struct {
 /* One layer of one client of the chunk. */
 typedef struct {
     float *x, *gradient, *panel, *back, *sum, *sum_back, *bias, *bias_sum, *transposed;
+    float *first, *products; /* BY_RECORD: z by the first weights, and -lr <x_i, x_j> */
     uint8_t *where;
 } Slot;
 
@@ -55,6 +56,8 @@ typedef struct {
     const Job *job;
     const uint8_t *trainable;
     const float *weight; /* of each class in the loss; NULL: 1 */
+    const int64_t *index; /* of the records of each batch */
+    const int32_t *records; /* of each client */
     int first_dense;
     Shape shape[MAX_LAYERS];
     Slot *slot;

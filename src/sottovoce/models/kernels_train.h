@@ -5,7 +5,9 @@
  *     that pooling and ReLU leave different from zero;
  *   - a big dense matrix is never updated inside a client: W_t = W_0 - lr * (sum of outer products), so products with
  *     W_0 are shared by all clients of a chunk;
- *   - with a mask, only kept entries of a gradient are computed.
+ *   - with a mask, only kept entries of a gradient are computed;
+ *   - a first dense layer whose client has few records never sees a weight again: z = X W_0 - lr (X X^T) G, where G has a
+ *     row for each record, the sum of its gradients so far, and the update is -lr X^T G.
  *
  * Every output is summed in an order that depends on the shape of its own client's work alone, never on its neighbours
  * in a tile or chunk. That is why tiles of different heights run the same instructions per element.
@@ -95,12 +97,44 @@ static void conv_stack(Plan *plan, Slot *slots, int step, int batch) {
     }
 }
 
+/* Read all records of a client, once, and multiply them with the first weights and with each other. */
+static void start_by_record(Plan *plan, const void *x, int32_t records, Slot *slot) {
+    const Shape *s = &plan->shape[0];
+    for (int r = 0; r < records; r++) {
+        read_record(plan->job, s, x, r, slot->x + r * s->in_stride);
+        plan->row[r] = slot->x + r * s->in_stride;
+    }
+    multiply(plan->row, records, s->is.in, s->panel, s->panels, slot->first, s->out_padded);
+    dots(slot->x, records, slot->x, records, s->in_stride, -plan->job->lr, slot->products);
+}
+
+/* z rows of a batch, from the products of its records. */
+static void forward_by_record(Plan *plan, const Slot *slot, const int64_t *index, int count, int32_t records, int step,
+                              float *z) {
+    const Shape *s = &plan->shape[0];
+    for (int r = 0; r < count; r++) {
+        memcpy(z + (int64_t)r * s->out_padded, slot->first + index[r] * s->out_padded,
+               (size_t)s->out_padded * sizeof(float));
+        plan->row[r] = slot->products + index[r] * records;
+    }
+    if (step) {
+        product(s->panels, plan->row, count, 0, 1, 0, records, slot->sum, s->out_padded, 16, z, s->out_padded, 1);
+    }
+}
+
 /* z rows of every client of the chunk through one dense layer. */
 static void dense_forward(Plan *plan, int l, int clients, int step, const int32_t *batch) {
     const Job *job = plan->job;
     const Shape *s = &plan->shape[l];
     int rows = 0;
-    for (int k = 0; k < clients; k++) {
+    const int64_t *index = plan->index;
+    for (int k = 0; s->is.mode == BY_RECORD && k < clients; k++) {
+        forward_by_record(plan, &plan->slot[k * job->layers], index + (int64_t)step * batch[k], batch[k],
+                          plan->records[k], step, plan->z + (int64_t)rows * s->out_padded);
+        rows += batch[k];
+        index += (int64_t)job->steps * batch[k];
+    }
+    for (int k = 0; s->is.mode != BY_RECORD && k < clients; k++) {
         const Slot *slot = &plan->slot[k * job->layers + l];
         const float *x = input_rows(plan, l, slot, step, batch[k]);
         for (int r = 0; r < batch[k]; r++) plan->row[rows + r] = x + r * s->in_stride;
@@ -110,7 +144,9 @@ static void dense_forward(Plan *plan, int l, int clients, int step, const int32_
         }
         rows += batch[k];
     }
-    if (s->is.mode != DIRECT) multiply(plan->row, rows, s->is.in, s->panel, s->panels, plan->z, s->out_padded);
+    if (s->is.mode == LOW_RANK || s->is.mode == SPARSE) {
+        multiply(plan->row, rows, s->is.in, s->panel, s->panels, plan->z, s->out_padded);
+    }
 
     float *z = plan->z;
     for (int k = 0; k < clients; z += (int64_t)batch[k++] * s->out_padded) {
@@ -174,6 +210,7 @@ static void dense_backward(Plan *plan, int l, int clients, int step, const int32
     const Shape *s = &plan->shape[l];
     const int below = l > job->lowest, panels = (int)(s->in_stride / 16);
     int rows = 0;
+    const int64_t *index = plan->index;
     for (int k = 0; k < clients; k++) {
         const Slot *slot = &plan->slot[k * job->layers + l];
         const float *g = gradient_rows(plan, l, slot, step, batch[k]);
@@ -202,6 +239,11 @@ static void dense_backward(Plan *plan, int l, int clients, int step, const int32
             if (below && step) kept_backward(s, slot, count, plan->packed, d);
             kept_step(s, slot, count, plan->packed, -job->lr);
         }
+        for (int r = 0; s->is.mode == BY_RECORD && r < count; r++) {
+            float *sum = slot->sum + index[past + r] * s->out_padded;
+            for (int o = 0; o < s->out_padded; o++) sum[o] += g[(int64_t)r * s->out_padded + o];
+        }
+        index += (int64_t)job->steps * count;
         if (s->is.mode == DIRECT) {
             step_dense(count, x, s->in_stride, s->is.in, g, s->out_padded, s->panels, slot->sum, s->panel, slot->panel,
                        s->mask, -job->lr);
@@ -224,7 +266,7 @@ static void dense_backward(Plan *plan, int l, int clients, int step, const int32
     }
 }
 
-static void start_client(Plan *plan, Slot *slots, int batch) {
+static void start_client(Plan *plan, Slot *slots, int batch, int32_t records) {
     for (int l = 0; l < plan->job->layers; l++) {
         const Shape *s = &plan->shape[l];
         Slot *slot = &slots[l];
@@ -232,22 +274,27 @@ static void start_client(Plan *plan, Slot *slots, int batch) {
         const size_t back = (size_t)s->back_size * sizeof(float), bias = (size_t)s->out_padded * sizeof(float);
         const int64_t steps = s->is.mode == LOW_RANK && plan->job->training ? plan->job->steps : 1;
         /* The borders of images and the padding of rows are never written again. */
-        memset(slot->x, 0, (size_t)(steps * batch * s->in_stride) * sizeof(float));
+        const int by_record = s->is.mode == BY_RECORD && plan->job->training;
+        memset(slot->x, 0, (size_t)((by_record ? records : steps * batch) * s->in_stride) * sizeof(float));
         if (!plan->job->training) continue;
         memcpy(slot->bias, s->bias, bias);
         memset(slot->bias_sum, 0, bias);
         if (!s->is.conv) memset(slot->gradient, 0, (size_t)(steps * batch * s->out_padded) * sizeof(float));
         if (s->is.mode == SPARSE) memset(slot->sum, 0, (size_t)s->is.kept * sizeof(float));
         if (s->is.mode == DIRECT) memset(slot->sum, 0, s->is.conv ? back : panel);
+        if (by_record) memset(slot->sum, 0, (size_t)(records * s->out_padded) * sizeof(float));
         if (slot->sum_back) memset(slot->sum_back, 0, back);
         if (slot->panel) memcpy(slot->panel, s->panel, panel);
         if (slot->back) memcpy(slot->back, s->back, back);
     }
 }
 
-static void write_layer(Plan *plan, const Shape *s, const Slot *slot, int batch, float *to) {
+static void write_layer(Plan *plan, const Shape *s, const Slot *slot, int batch, int32_t records, float *to) {
     const Job *job = plan->job;
-    if (s->is.mode == LOW_RANK) {
+    if (s->is.mode == BY_RECORD) {
+        write_outer(records, slot->x, s->in_stride, s->is.in, slot->sum, s->out_padded, s->is.out, -job->lr,
+                    plan->packed, to);
+    } else if (s->is.mode == LOW_RANK) {
         write_outer(job->steps * batch, slot->x, s->in_stride, s->is.in, slot->gradient, s->out_padded, s->is.out,
                     -job->lr, plan->packed, to);
     } else if (s->is.mode == SPARSE) {
@@ -266,11 +313,11 @@ static void write_layer(Plan *plan, const Shape *s, const Slot *slot, int batch,
     }
 }
 
-static void write_update(Plan *plan, const Slot *slots, int batch, float *update) {
+static void write_update(Plan *plan, const Slot *slots, int batch, int32_t records, float *update) {
     for (int l = 0; l < plan->job->layers; l++) {
         const Shape *s = &plan->shape[l];
         memcpy(update + s->is.bias, slots[l].bias_sum, (size_t)s->is.out * sizeof(float));
-        write_layer(plan, s, &slots[l], batch, update + s->is.weight);
+        write_layer(plan, s, &slots[l], batch, records, update + s->is.weight);
     }
 }
 
@@ -280,7 +327,8 @@ static void play_step(Plan *plan, int clients, const void *const *x, const int64
     const Job *job = plan->job;
     const int last = job->layers - 1;
     const int64_t *records = index;
-    for (int k = 0; k < clients; k++) {
+    plan->index = index;
+    for (int k = 0; job->layer[0].mode != BY_RECORD && k < clients; k++) {
         const int size = batch[k];
         Slot *slots = plan->slot + k * job->layers;
         float *to = input_rows(plan, 0, slots, step, size);
@@ -320,22 +368,29 @@ static void play_step(Plan *plan, int clients, const void *const *x, const int64
  * by client and step by step; `share` is the weight of one record in its client's loss. */
 EXPORT void LEVEL_OF(train)(const Job *job, const void *packed, const uint8_t *trainable, const void *const *x,
                                  const int64_t *const *y, const int64_t *index, const int32_t *batch,
-                                 const float *share, void *workspace) {
+                                 const int32_t *records, const float *share, void *workspace) {
     Plan plan;
     Arena arena = {workspace, 0};
     plan_places(&plan, job, trainable, packed, &arena);
     fill_tables(&plan);
-    for (int k = 0; k < job->chunk; k++) start_client(&plan, plan.slot + k * job->layers, batch[k]);
+    plan.records = records;
+    for (int k = 0; k < job->chunk; k++) {
+        start_client(&plan, plan.slot + k * job->layers, batch[k], records[k]);
+        if (job->layer[0].mode == BY_RECORD) start_by_record(&plan, x[k], records[k], plan.slot + k * job->layers);
+    }
     for (int step = 0; step < job->steps; step++) play_step(&plan, job->chunk, x, y, 1, index, batch, share, step);
 }
 
-/* Write the update of one client of the chunk that was trained in this workspace. */
-EXPORT void LEVEL_OF(update)(const Job *job, const void *packed, const uint8_t *trainable, int32_t client,
-                                  int32_t batch, void *workspace, float *update) {
+/* Write the updates of some clients of the chunk that was trained in this workspace, one after the other. */
+EXPORT void LEVEL_OF(updates)(const Job *job, const void *packed, const uint8_t *trainable, int32_t first,
+                                   int32_t count, int64_t dim, const int32_t *batch, const int32_t *records,
+                                   void *workspace, float *updates) {
     Plan plan;
     Arena arena = {workspace, 0};
     plan_places(&plan, job, trainable, packed, &arena);
-    write_update(&plan, plan.slot + client * job->layers, batch, update);
+    for (int k = first; k < first + count; k++, updates += dim) {
+        write_update(&plan, plan.slot + k * job->layers, batch[k], records[k], updates);
+    }
 }
 
 /* Write the logits of `records` records, job->batch at a time. */
@@ -346,7 +401,8 @@ EXPORT void LEVEL_OF(scores)(const Job *job, const void *packed, int64_t records
     plan_places(&plan, job, NULL, packed, &arena);
     fill_tables(&plan);
     const Shape *last = &plan.shape[job->layers - 1];
-    start_client(&plan, plan.slot, job->batch);
+    plan.index = NULL;
+    start_client(&plan, plan.slot, job->batch, 0);
     for (int64_t first = 0; first < records; first += job->batch) {
         const int32_t count = (int32_t)(records - first < job->batch ? records - first : job->batch);
         for (int r = 0; r < count; r++) {

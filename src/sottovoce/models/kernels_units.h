@@ -98,14 +98,14 @@ static void write_single(const float *x, int rows, const float *g, int columns, 
 static void write_unit(Plan *plan, const Slot *slots, int batch, float *update) {
     const Job *job = plan->job;
     if (batch > 1) {
-        write_update(plan, slots, batch, update);
+        write_update(plan, slots, batch, 0, update);
         return;
     }
     for (int l = 0; l < job->layers; l++) {
         const Shape *s = &plan->shape[l];
         memcpy(update + s->is.bias, slots[l].bias_sum, (size_t)s->is.out * sizeof(float));
         if (s->is.conv) {
-            write_layer(plan, s, &slots[l], batch, update + s->is.weight);
+            write_layer(plan, s, &slots[l], batch, 0, update + s->is.weight);
         } else {
             write_single(slots[l].x, s->is.in, slots[l].gradient, s->is.out, -job->lr, update + s->is.weight);
         }

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from sottovoce.core import native
 from sottovoce.core.errors import InputError
 from sottovoce.core.validate import in_range, one_of
 from sottovoce.core.vectors import Vector
@@ -114,11 +115,53 @@ class Trainer(Protocol):
         ...
 
 
-def batches(records: int, training: LocalTraining, rng: Generator) -> Iterator[NDArray[np.int64]]:
-    """Yield `local_steps` random batches, drawn without replacement (the papers' "select batch B from D randomly")."""
-    size = records if training.batch_size is None else min(training.batch_size, records)
-    for _ in range(training.local_steps):
-        yield rng.permutation(records)[:size]
+def batches(records: int, training: LocalTraining, rng: Generator) -> NDArray[np.int64]:
+    """Return `local_steps` random batches, drawn without replacement (the papers' "select batch B from D randomly").
+
+    A batch of all records has them in their order, and nothing is drawn.
+
+    >>> batches(3, LocalTraining(local_steps=2, batch_size=10), np.random.default_rng(1)).tolist()
+    [[0, 1, 2], [0, 1, 2]]
+    """
+    return batches_of([records], training, [rng])[0].reshape(training.local_steps, -1)
+
+
+def batches_of(
+    records: Sequence[int], training: LocalTraining, rngs: Sequence[Generator]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the batches of several clients, one client after the other, and the size of each client's."""
+    counts = np.array(records, np.int64)
+    sizes = counts if training.batch_size is None else np.minimum(counts, training.batch_size)
+    steps = training.local_steps
+    drawn = [rngs[place].random(steps * int(sizes[place])) for place in np.flatnonzero(sizes < counts).tolist()]
+    uniform = np.concatenate(drawn) if drawn else np.empty(0)
+    index = np.empty(steps * int(sizes.sum()), np.int64)
+    if (library := native.library()) is None:
+        _plain_batches(uniform, counts, steps, sizes, index)
+    else:
+        order = np.empty(counts.max(initial=0), np.int64)
+        places = [native.place(array) for array in (uniform, counts, sizes, index, order)]
+        library.draw_batches(places[0], len(counts), places[1], steps, *places[2:])
+    return index, sizes
+
+
+def _plain_batches(
+    uniform: NDArray[np.float64],
+    counts: NDArray[np.int64],
+    steps: int,
+    sizes: NDArray[np.int64],
+    index: NDArray[np.int64],
+) -> None:
+    """Shuffle each client's records as far as a batch goes, for each step on."""
+    numbers, done = iter(uniform.tolist()), 0
+    for count, size in zip(counts.tolist(), sizes.tolist(), strict=True):
+        order = list(range(count))
+        for _ in range(steps):
+            for place in range(size if size < count else 0):
+                other = place + int(next(numbers) * (count - place))
+                order[place], order[other] = order[other], order[place]
+            index[done : done + size] = order[:size]
+            done += size
 
 
 def training_gflop(model: Model, training: LocalTraining, records: float) -> float:

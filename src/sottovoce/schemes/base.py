@@ -150,6 +150,10 @@ class Scheme(ABC):
     def encode(self, update: Vector, seed: int, rng: Generator) -> Message:
         """Return the uplink message for a client's update w_k - w."""
 
+    def encode_rows(self, updates: NDArray[np.float32], seed: int) -> NDArray[np.float32] | None:
+        """Return the messages of some updates, a row each, as `encode` makes them without drawing; None: singly."""
+        return None
+
     @abstractmethod
     def decode(self, mean: Vector, state: State, seed: int, rng: Generator) -> State:
         """Return the new state from the sum of messages over the expected cohort size."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal, final
 
+import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from sottovoce.core.vectors import Vector
 from sottovoce.schemes.base import Message, Scheme, State
@@ -28,6 +30,10 @@ class Standard(Scheme):
     def encode(self, update: Vector, seed: int, rng: Generator) -> Message:
         """Return the update as it is."""
         return update
+
+    def encode_rows(self, updates: NDArray[np.float32], seed: int) -> NDArray[np.float32]:
+        """Return the updates as they are."""
+        return updates
 
     def decode(self, mean: Vector, state: State, seed: int, rng: Generator) -> State:
         """Return w + mean."""

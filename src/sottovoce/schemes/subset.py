@@ -18,6 +18,7 @@ from typing import ClassVar, Literal, Self
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from sottovoce.core import wire
 from sottovoce.core.errors import InputError
@@ -131,6 +132,10 @@ class Subset(Scheme):
     def encode(self, update: Vector, seed: int, rng: Generator) -> Message:
         """Return C(w_k - w, T): the update at the set."""
         return update[self.coordinates(seed)]
+
+    def encode_rows(self, updates: NDArray[np.float32], seed: int) -> NDArray[np.float32]:
+        """Return the updates at the set."""
+        return np.take(updates, self.coordinates(seed), axis=1)
 
     def decode(self, mean: Vector, state: State, seed: int, rng: Generator) -> State:
         """Return w with w[T] + mean at the set."""

@@ -26,6 +26,8 @@ from sottovoce.schemes.base import Scheme
 Queue = deque[tuple[int, Call]]
 
 _CHUNK = 10  # clients a call: enough to share work between them, few enough to keep their updates in memory
+_MOST = 64  # in rounds of so many that each worker has its share of calls also then
+_CALLS = 16  # such calls for each worker
 _RECORDS = 500  # records a call at least, in evaluation
 
 
@@ -196,6 +198,7 @@ class Workers(ABC):
 
     def _chunks(self, requests: dict[int, bytes]) -> Iterator[dict[int, bytes]]:
         size = max(1, min(_CHUNK, math.ceil(len(requests) / (4 * self.count))))
+        size = max(size, min(_MOST, len(requests) // (_CALLS * self.count)))
         items = iter(requests.items())
         while chunk := dict(itertools.islice(items, size)):
             yield chunk

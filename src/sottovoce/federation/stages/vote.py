@@ -112,7 +112,7 @@ class _Voter:
         return self.trainer.scores(params, x)
 
     def _importance(self, params: Vector, shard: Shard, rng: np.random.Generator) -> Vector:
-        drawn = batches(len(shard.y), self.training, rng)
+        drawn = iter(batches(len(shard.y), self.training, rng))
 
         def gradient(at: Vector, step: int) -> Vector:
             records = next(drawn)

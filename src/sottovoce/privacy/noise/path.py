@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core import native
-from sottovoce.core.errors import InputError
+from sottovoce.core.errors import InputError, RunError
 from sottovoce.core.vectors import Vector
 from sottovoce.privacy.noise.clipping import norm
 from sottovoce.privacy.noise.randomness import Bits
-from sottovoce.privacy.noise.sampler import Words, draw
+from sottovoce.privacy.noise.sampler import CHUNK, OUT_OF_BITS, SPARE, Words, described, draw
 from sottovoce.privacy.noise.table import centred_tables, fraction_tables
 
 COARSE: Final = 8  # binary digits of a centre that tables are made for
@@ -44,6 +46,46 @@ def protect_floats(
     for index, value in enumerate(extra):
         centres[message.size + index] = int(value * 2**precision)  # towards zero: never further out than allowed
     return draw(fraction_tables(share_variance, precision), centres, randomness, modulus_bits=bits)
+
+
+def protect_rows(
+    messages: NDArray[np.float32],
+    *,
+    clip_norm: float,
+    radius: float,
+    precision: int,
+    share_variance: Fraction,
+    bits: int,
+    randomness: Sequence[Bits],
+) -> tuple[NDArray[np.uint32], int]:
+    """Return the words of float messages, a row each as `protect_floats` makes it, and how many were not finite.
+
+    Guarantee: that of `protect_floats`; a message that is not finite counts as zero.
+    """
+    rows, length = messages.shape
+    messages = np.ascontiguousarray(messages, np.float32)
+    words = np.empty((rows, length), np.uint32)
+    limit = _limit(radius, precision)
+    if (library := native.library()) is None or length > CHUNK or limit >= 1 << 53:
+        finite = np.asarray(np.isfinite(messages).all(axis=1))
+        keys: dict[str, Any] = {"clip_norm": clip_norm, "radius": radius, "precision": precision, "bits": bits}
+        for row, message, usable, stream in zip(words, messages, finite, randomness, strict=True):
+            message = message if usable else np.zeros(length, np.float32)
+            row[:] = protect_floats(message, **keys, extra=(), share_variance=share_variance, randomness=stream)
+        return words, int(rows - finite.sum())
+    numbers = np.empty((rows, SPARE + length), np.uint64)
+    for row, stream in zip(numbers, randomness, strict=True):
+        stream.fill(row)
+    tables = fraction_tables(share_variance, precision)
+    centres = np.empty(length, np.int32)
+    lost = library.protect(
+        *described(tables, bits),
+        *(native.place(messages), rows, length, _unit(radius, precision, clip_norm), clip_norm, float(limit)),
+        *(native.place(numbers), SPARE, native.place(centres), native.place(words)),
+    )
+    if lost < 0:
+        raise RunError(OUT_OF_BITS)
+    return words, int(lost)
 
 
 def protect_signs(
@@ -138,9 +180,9 @@ def to_floats(total: Words, *, step: float, bits: int) -> Vector:
 def _centres(
     message: Vector, length: float, clip_norm: float, radius: float, precision: int, centres: NDArray[np.int32]
 ) -> None:
-    unit = 2.0**precision * radius / clip_norm
+    unit = _unit(radius, precision, clip_norm)
     scale = unit if length <= clip_norm else unit * (clip_norm / length)
-    limit = math.floor(Fraction(radius) ** 2 * 4**precision)
+    limit = _limit(radius, precision)
     for _ in range(64):
         squares = _round(message, scale, centres)
         if squares <= limit:
@@ -148,6 +190,18 @@ def _centres(
         # Rounding lengthened it. Aim below the limit: what rounding adds hardly changes with the scale.
         scale *= math.sqrt(limit / squares) * (1 - 1e-7)
     _round(message, 0.0, centres)
+
+
+def _unit(radius: float, precision: int, clip_norm: float) -> float:
+    """Return the steps of 2^-precision in a message's unit."""
+    return 2.0**precision * radius / clip_norm
+
+
+@lru_cache(maxsize=32)
+def _limit(radius: float, precision: int) -> int:
+    """Return the largest sum of squares of a message's centres."""
+    most: int = math.floor(Fraction(radius) ** 2 * 4**precision)
+    return most
 
 
 def _round(message: Vector, scale: float, centres: NDArray[np.int32]) -> int:

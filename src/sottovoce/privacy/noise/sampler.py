@@ -17,6 +17,7 @@ from sottovoce.privacy.noise.randomness import Bits
 from sottovoce.privacy.noise.table import Tables
 
 CHUNK: Final = 1 << 15
+OUT_OF_BITS: Final = "the sampler ran out of bits for ties, which says that its random bits are not random"
 SPARE: Final = 64  # words for ties, per call; needing them all has a probability below 2^-3000
 
 Centres = NDArray[np.int32]
@@ -61,12 +62,7 @@ def invert(
         used = _plain_invert(tables, centres, numbers, spare, used, words, np.uint32(mask))
     else:
         used = library.invert(
-            *(native.place(table) for table in (tables.high, tables.low, tables.guide)),
-            tables.rows - 1,
-            tables.rows.bit_length() - 1,
-            tables.high.shape[1],
-            tables.guide_bits,
-            tables.first,
+            *described(tables, modulus_bits)[:-1],
             native.place(centres),
             centres.size,
             native.place(numbers),
@@ -77,8 +73,15 @@ def invert(
             mask,
         )
     if used < 0:
-        raise RunError("the sampler ran out of bits for ties, which says that its random bits are not random")
+        raise RunError(OUT_OF_BITS)
     return int(used)
+
+
+def described(tables: Tables, modulus_bits: int) -> tuple[int, ...]:
+    """Return tables as the compiled functions take them, and the mask of the modulus."""
+    places = tuple(native.place(table) for table in (tables.high, tables.low, tables.guide))
+    sizes = (tables.rows - 1, tables.rows.bit_length() - 1, tables.high.shape[1], tables.guide_bits, tables.first)
+    return (*places, *sizes, (1 << modulus_bits) - 1)
 
 
 def _plain_invert(

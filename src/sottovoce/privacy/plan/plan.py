@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
 from functools import cached_property
@@ -152,6 +153,38 @@ class PrivacyPlan:
             share_variance=share,
             bits=self.grid.bits,
             randomness=randomness.bits(),
+        )
+
+    def protect_rows(
+        self,
+        messages: NDArray[np.float32],
+        *,
+        cohort: int,
+        randomness: Sequence[Randomness],
+        clip_norm: float | None = None,
+    ) -> tuple[NDArray[np.uint32], int] | None:
+        """Return what some clients send, a row each as `protect` makes it, and how many messages were not finite.
+
+        None where they must be protected one by one.
+
+        Guarantee: that of `protect`, for each row with the randomness of its place.
+        """
+        request = self.request
+        if self.grid is None or self.adaptive is not None or request.form == "signs" or request.of_sites:
+            return None
+        for key in randomness:
+            self._check_randomness(key)
+        self.shares.check(cohort, cohort)
+        if messages.shape != (len(randomness), request.length):
+            raise InputError(f"{len(randomness)} rows of {request.length} were expected, got shape {messages.shape}")
+        return path.protect_rows(
+            messages,
+            clip_norm=self._clip_norm(clip_norm),
+            radius=self.update_radius,
+            precision=self.grid.precision,
+            share_variance=Fraction(self.grid.variance) / cohort,
+            bits=self.grid.bits,
+            randomness=[key.bits() for key in randomness],
         )
 
     def centres(self, messages: NDArray[Any]) -> NDArray[np.int64]:

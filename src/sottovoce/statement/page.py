@@ -213,6 +213,8 @@ def _value(value: Any) -> str:
         return _text(f"{value:,}".replace(",", " "))
     if isinstance(value, Mapping):
         return "; ".join(f"{_text(key)}: {_value(item)}" for key, item in value.items())
+    if isinstance(value, list) and len(value) == 2 and all(isinstance(item, float) for item in value):
+        return f"{value[0]:.4g} to {value[1]:.4g}"
     if isinstance(value, list):
         return _list(value) if all(isinstance(item, str) for item in value) else _text(json.dumps(value))
     return _text(value)

@@ -68,7 +68,7 @@ def setting(nodes: int, changes: list[str]) -> Experiment:
 
 def solved(experiment: Experiment, roster: Roster) -> Protection:
     """Return the plan, as every node would solve it, with the roster's keys and this process's secrets."""
-    parties = Parties.of_machines(Secrets(experiment.experiment.seed), roster.keys, seeded=True)
+    parties = Parties.of_machines(Secrets(experiment.experiment.seed), roster.keys, seeded=True).in_run(RUN)
     return protect(gather(experiment, parties=replace(parties, machines=False)))
 
 

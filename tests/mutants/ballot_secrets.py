@@ -88,7 +88,11 @@ MUTANTS = (
     of(
         "ballot-leader-of-16-bits",
         "all secrets of a simulated leader are found by trying",
-        ("federation/aggregation/ballots/count.py", "self.helper.answer, os.urandom)", f"self.helper.answer, {POOR})"),
+        (
+            "federation/aggregation/ballots/count.py",
+            "self.helper.answer, os.urandom, toss",
+            f"self.helper.answer, {POOR}, toss",
+        ),
         tests=VIEWS,
     ),
     of(

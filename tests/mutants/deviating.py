@@ -9,6 +9,9 @@ __all__ = ["MUTANTS"]
 DEVIATING = "tests/attacks/test_b5_deviating_aggregators.py"
 COUNT = "tests/secagg/ballots/test_count.py"
 LYING = "tests/secagg/ballots/test_lying_leader.py"
+PHANTOMS = "tests/secagg/ballots/test_phantoms.py"
+JOINT = "tests/federation/ballots/test_joint.py"
+COINS = "tests/privacy/test_coins.py"
 
 MUTANTS = (
     of(
@@ -36,12 +39,12 @@ MUTANTS = (
         "both sides compare the digests of nothing",
         (
             "secagg/ballots/leader.py",
-            "self._difference.update((products - sums_of(chunk, second, kind)).tobytes())",
+            "self._difference.update(compared(chunk, first - second, kind))",
             'self._difference.update(b"")',
         ),
         (
             "secagg/ballots/helper.py",
-            "self._count.difference.update((second - products).tobytes())",
+            "self._count.difference.update(compared(chunk, second - products, kind))",
             'self._count.difference.update(b"")',
         ),
         tests=DEVIATING,
@@ -51,13 +54,13 @@ MUTANTS = (
         "the highest bits of the difference are not compared: errors of 2^13 and more pass, and move the released sum",
         (
             "secagg/ballots/leader.py",
-            "(products - sums_of(chunk, second, kind)).tobytes()",
-            "((products - sums_of(chunk, second, kind)) * kind(8)).tobytes()",
+            "compared(chunk, first - second, kind)",
+            "compared(chunk, (first - second) * kind(8), kind)",
         ),
         (
             "secagg/ballots/helper.py",
-            "(second - products).tobytes()",
-            "((second - products) * kind(8)).tobytes()",
+            "compared(chunk, second - products, kind)",
+            "compared(chunk, (second - products) * kind(8), kind)",
         ),
         tests=DEVIATING,
     ),
@@ -159,5 +162,65 @@ MUTANTS = (
             "if self._base is None:",
         ),
         tests=LYING,
+    ),
+    of(
+        "joint-coins-are-not-compared",
+        "errors on coins pass: one of weight 1 becomes one of 2,047, and a vote shows",
+        ("secagg/ballots/chunks.py", " + rows[chunk.ballots :].tobytes())", ")"),
+        tests=PHANTOMS,
+    ),
+    of(
+        "joint-coins-are-compared-as-a-sum",
+        "errors on two coins that cancel out pass the comparison, and weigh what their coins weigh",
+        (
+            "secagg/ballots/chunks.py",
+            "+ rows[chunk.ballots :].tobytes())",
+            "+ rows[chunk.ballots :].sum(axis=0, dtype=kind).tobytes())",
+        ),
+        tests=PHANTOMS,
+    ),
+    of(
+        "joint-all-coins-weigh-one-vote",
+        "the noise is as small as if all coins were light",
+        ("secagg/ballots/chunks.py", "kind(1 << power)", "kind(1)"),
+        tests=PHANTOMS,
+    ),
+    of(
+        "joint-coins-of-the-leader-alone",
+        "the leader knows all noise",
+        (
+            "federation/aggregation/ballots/coding.py",
+            "self.plan.coin_votes(self.leader_coins(round_) ^ self.helper_coins(round_))",
+            "self.plan.coin_votes(self.leader_coins(round_))",
+        ),
+        tests=JOINT,
+    ),
+    of(
+        "joint-terms-without-coins",
+        "both sides sign terms that do not say how many coins there are",
+        ("secagg/ballots/terms.py", "(self.first_round, *self.coins)", "(self.first_round,)"),
+        tests=PHANTOMS,
+    ),
+    of(
+        "joint-any-coins-will-do",
+        "nobody compares the coins with the Gaussian that they are charged as",
+        (
+            "privacy/noise/coins.py",
+            "return bool(np.all(np.asarray(delta, np.float64) + chord <=",
+            "return bool(np.any(np.asarray(delta, np.float64) + chord <=",
+        ),
+        tests=COINS,
+    ),
+    of(
+        "joint-noise-with-its-mean",
+        "coins are not centred, and the mean of all votes is off by thousands",
+        ("privacy/plan/ballots.py", "np.full(length, -coins.mean, np.int64)", "np.zeros(length, np.int64)"),
+        tests=COINS,
+    ),
+    of(
+        "joint-helper-counts-round-zero-as-a-participation",
+        "the last round of a run that whitened by ballots is refused to everybody",
+        ("federation/aggregation/ballots/account.py", "if other > 0 and other != repeated", "if other != repeated"),
+        tests=JOINT,
     ),
 )

@@ -118,7 +118,7 @@ MUTANTS = (
     of(
         "no-reserve-of-delta",
         "what the Gaussian does not describe is paid by nobody",
-        ("privacy/plan/charges.py", "return request.delta * (1 - RESERVE)", "return request.delta"),
+        ("privacy/plan/charges.py", "return request.delta * (1 - reserve(request))", "return request.delta"),
         tests=f"{BLIND}::test_a_part_of_delta_is_kept_for_what_the_gaussian_does_not_describe",
     ),
     of(

@@ -13,7 +13,7 @@ MUTANTS = (
     of(
         "ballots-compared-with-the-clients-noise",
         "one aggregator seems to learn as little as the server of a full cohort, and a client to have more than a vote",
-        ("planning/compare.py", "with_noise_by(plan, protocol.noise_by)", 'with_noise_by(plan, "clients")'),
+        ("planning/compare.py", "else protocol.noise_by)", 'else "clients")'),
         tests=ALONE,
     ),
     of(

@@ -26,6 +26,7 @@ def make_aggregator(
     *,
     covers: bool = True,
     reference: Reference | None = None,
+    first_round: int = 1,
 ) -> Aggregator:
     """Return how the messages of a stage are added up, by as many servers as asked for: one, several or none.
 
@@ -33,7 +34,7 @@ def make_aggregator(
     """
     experiment = protection.parts.experiment
     servers = 1 if experiment.switches is None else experiment.switches.servers
-    aggregator = _by_one(protection, coding, policy, setup, covers, reference)
+    aggregator = _by_one(protection, coding, policy, setup, covers, reference, first_round)
     if servers == 1:
         return aggregator
     return Serverless(aggregator) if servers == 0 else Servers(aggregator, servers)
@@ -69,6 +70,7 @@ def _by_one(
     setup: bytes,
     covers: bool,
     reference: Reference | None,
+    first_round: int,
 ) -> Aggregator:
     parts, plan = protection.parts, protection.plan
     table, parties, cohort = parts.experiment.aggregation, parts.parties, parts.cohort
@@ -91,7 +93,7 @@ def _by_one(
             deployment=parties.deployment,
             covers=covers,
             policy=policy,
-            ballot=protection.ballot_terms(plan, setup),
+            ballot=protection.ballot_terms(plan, setup, first_round),
             link=parties.link,
             leader_signing=parties.leader_signing,
         )

@@ -104,13 +104,13 @@ class Protection:
         cohort, experiment = self.parts.cohort, self.parts.experiment
         return smallest_session(experiment.switches, cohort.smallest(experiment.aggregation.colluders))
 
-    def ballot_terms(self, plan: PrivacyPlan | None, setup: bytes) -> BallotTerms | None:
-        """Return the terms of a real count of ballots; None if there is none."""
+    def ballot_terms(self, plan: PrivacyPlan | None, setup: bytes, first_round: int = 1) -> BallotTerms | None:
+        """Return the terms of a real count of ballots from a round on; None if there is none."""
         if plan is None or not self.parts.experiment.protocol.needs_helper:
             return None
         digest = hashlib.sha256(b"sottovoce ballots" + self._digest() + setup).digest()
         if not self.parts.parties.deployment:
-            return simulated_terms(plan, Seeds(self.parts.seeds.seed), digest)
+            return simulated_terms(plan, Seeds(self.parts.seeds.seed), digest, first_round)
         if self.parts.parties.count is None:
             raise InputError(
                 '[aggregation] secure = "ballot" needs a helper, and the roster has none; let one in: sottovoce keys '
@@ -187,7 +187,7 @@ def privacy_request(
         form=bound.form,
         clip_norm=clip_norm,
         spent=spent,
-        noise_by="aggregators" if parts.experiment.protocol.counts_votes else "clients",
+        noise_by=parts.experiment.noise_by,
         epsilon=table.epsilon,
         epsilon_server=table.epsilon_server,
         noise_multiplier=table.noise_multiplier,
@@ -379,7 +379,12 @@ def _whiten(parts: Parts, table: PrivacyTable) -> PrivacyPlan | None:
     whitening = parts.network.whitening
     if whitening is None:
         return None
-    scheme = whiten_scheme(whitening)
+    if parts.experiment.protocol.counts_votes and parts.parties.machines:
+        raise InputError(
+            "[model] whiten is not played with ballots between machines: the helper counts no round 0 there; use "
+            'secure = "real", or whiten = false'
+        )
+    scheme = whiten_scheme(whitening, ballots=parts.experiment.protocol.counts_votes)
     request = privacy_request(parts, table, clip_norm=1.0)
     whole = PrivacyPlan.solve(**vars(request))
     rate = request.unit_rate if request.of_sites else request.sample_rate

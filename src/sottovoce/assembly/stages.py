@@ -88,9 +88,10 @@ def _whiten(protection: Protection) -> Stage | None:
     parts, whitening = protection.parts, protection.parts.network.whitening
     if whitening is None:
         return None
+    scheme = whiten_scheme(whitening, ballots=parts.experiment.protocol.counts_votes)
     parts = replace(everyone(parts), network=parts.network.with_numbers(None))
     charged = replace(protection, parts=parts, plan=protection.whiten_plan)
-    return Stage(WHITEN, whiten_scheme(whitening), charged, _BEFORE, gives="whitening", ask=find_whitening)
+    return Stage(WHITEN, scheme, charged, _BEFORE, gives="whitening", ask=find_whitening)
 
 
 def _measurement(protection: Protection, rounds: int) -> Stage | None:
@@ -143,7 +144,7 @@ class Stage:
 
     def ballot_terms(self, setup: bytes) -> BallotTerms | None:
         """Return the terms of a real count of its ballots; None if there is none."""
-        return self.protection.ballot_terms(self.plan, setup)
+        return self.protection.ballot_terms(self.plan, setup, self.rounds[0])
 
     def policy(self, bound: Scheme) -> Policy | None:
         """Return what its clients insist on; None if nothing is masked."""
@@ -264,7 +265,15 @@ class ServerSide:
         server = Server(
             bound,
             parts.cohort,
-            make_aggregator(stage.protection, coding, policy, setup, covers=stage.covers, reference=reference),
+            make_aggregator(
+                stage.protection,
+                coding,
+                policy,
+                setup,
+                covers=stage.covers,
+                reference=reference,
+                first_round=stage.rounds[0],
+            ),
             parts.seeds.server,
             step,
             plan,

@@ -143,7 +143,7 @@ def beset(
     )
     source, target = pair or (None, None)
     stretches = tuple((first, last) for first, last in table.rounds or ())
-    choice = Choice(table.fraction, table.of, owners.clients, stretches)
+    choice = Choice(table.fraction, table.of, owners.clients, stretches, opening=experiment.model.whiten)
     threat = Threat(table, attack, behaviour, choice, source, target)
     if kind.poison == "nothing" or (pair is None and kind.poison != "all"):
         return threat, dataset, None, owners

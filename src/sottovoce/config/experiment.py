@@ -44,6 +44,7 @@ from sottovoce.devices import Dropout
 from sottovoce.federation.aggregation.aggregator import AggregationProtocol
 from sottovoce.federation.aggregation.protocols import find_protocol
 from sottovoce.models.fronts import check_front, is_function
+from sottovoce.privacy.plan.request import NoiseBy
 from sottovoce.schemes import Scheme, make
 
 
@@ -124,6 +125,7 @@ def check_whiten(experiment: Experiment) -> None:
         return
     scheme, clipping = experiment.make_scheme(), None if private is None else private.clipping
     voted = private is not None and private.vote_noise_multiplier is not None
+    threatened = experiment.threat is not None
     for key, wrong, reason in (
         ('front = "gabor"', model.front == "gabor", "it fills layers and gives no features"),
         ("[scheme] warm_start", experiment.scheme.warm_start is not None, "both would be round 0"),
@@ -134,7 +136,7 @@ def check_whiten(experiment: Experiment) -> None:
             "it chooses coordinates before",
         ),
         (f'[privacy] clipping = "{clipping}"', clipping in ("public", "private"), "it is measured before"),
-        ("[threat]", experiment.threat is not None, "it is about clients that train"),
+        ("[threat]", threatened and not experiment.protocol.counts_votes, "only a ballot bounds what its clients tell"),
         ("[switches]", experiment.switches is not None, "records that come later are not in it"),
         ("a defence", experiment.aggregation.defence != "none", "it judges updates, and this is a sum over records"),
         ('[aggregation] key_life = "session"', experiment.protocol.key_life == "session", "keys are made for rounds"),
@@ -358,6 +360,12 @@ class Experiment(Table):
     def protocol(self) -> type[AggregationProtocol]:
         """Return the aggregation protocol that makes the sums."""
         return find_protocol(self.secure, self.aggregation.key_life)
+
+    @property
+    def noise_by(self) -> NoiseBy:
+        """Return who adds the noise of a private run: two aggregators together, if the file asks for that."""
+        noise_by = self.protocol.noise_by
+        return "jointly" if noise_by == "aggregators" and self.aggregation.noise == "joint" else noise_by
 
     @property
     def protects_persons(self) -> bool:

@@ -377,6 +377,12 @@ class AggregationTable(Table):
         description='For secure = "real": "round" makes new keys in every round (five phases); "session" makes them '
         "once (three phases a round), and needs every client in every round.",
     )
+    noise: Literal["each", "joint"] = Field(
+        "each",
+        description='For ballots: "each": leader and helper each add noise, and only the other\'s hides a client from '
+        'one of them. "joint": they toss coins together that neither knows, and epsilon_server is as low as epsilon of '
+        "one noise (docs/ballots.md).",
+    )
     largest: float = Field(
         4.0,
         gt=0,
@@ -399,6 +405,11 @@ def check_ballots(experiment: Experiment, scheme: Scheme) -> None:
     if experiment.aggregation.helper is not None and not protocol.needs_helper:
         raise ValueError(f'[aggregation] helper is for secure = "ballot", and it is "{secure}"; remove it')
     if not protocol.counts_votes:
+        if experiment.aggregation.noise != "each":
+            raise ValueError(
+                f'[aggregation] noise = "joint" is for secure = "ballot" or "ideal-ballot", and it is "{secure}"; '
+                "remove it"
+            )
         if form is not None:
             raise ValueError(f'[aggregation] ballot is for secure = "ballot" or "ideal-ballot", and it is "{secure}"')
         return
@@ -414,7 +425,6 @@ def check_ballots(experiment: Experiment, scheme: Scheme) -> None:
     for other, wrong in (
         ("[privacy] vote_noise_multiplier", table.vote_noise_multiplier is not None),
         ("[scheme] warm_start", experiment.scheme.warm_start is not None),
-        ("[model] whiten", experiment.model.whiten),
         ("[privacy] bits", table.bits is not None),
         ('[privacy] grid = "papers"', table.grid == "papers"),
         ('[privacy] mechanism = "gaussian"', table.mechanism == "gaussian"),

@@ -117,7 +117,8 @@ def _if_ballots(ready: ServerSide, down: int) -> dict[str, Any]:
 def _message_outline(ready: ServerSide, plan: PrivacyPlan | None = None) -> Outline:
     """Return a round of messages that nothing masks; `plan` is one with the noise of their protocol."""
     bits = _VOTES if plan is None or plan.bits is None else plan.bits
-    return Outline(max(1, round(ready.protection.parts.cohort.expected)), ready.scheme.length, bits)
+    coins = () if plan is None or plan.grid is None else plan.grid.coins
+    return Outline(max(1, round(ready.protection.parts.cohort.expected)), ready.scheme.length, bits, coins=coins)
 
 
 def _described(phases: Mapping[str, Traffic]) -> dict[str, dict[str, int]]:
@@ -206,7 +207,8 @@ def _way(ready: ServerSide, plan: PrivacyPlan, protocol: type[AggregationProtoco
     costs = None if protocol.masks else replace(protocol.costs(_message_outline(ready), down), between=0)
     way = _Way(protocol, settings, costs)
     try:
-        plan = with_noise_by(plan, protocol.noise_by)
+        same = protocol.counts_votes and plan.shares.joint
+        plan = with_noise_by(plan, plan.request.noise_by if same else protocol.noise_by)
         outline = _outline(ready, plan) if protocol.masks else _message_outline(ready, plan)
         costs = protocol.costs(outline, down)
     except SottovoceError as error:
@@ -231,6 +233,7 @@ def _checked(ready: ServerSide, way: _Way) -> _Way:
         tables = {name: table for name, table in parts.experiment.tables().items() if name != "threat"}
         if way.protocol.noise_by == "clients":
             tables["aggregation"].pop("ballot", None)
+            tables["aggregation"].pop("noise", None)
         keys: dict[tuple[str, ...], Any] = {("aggregation", key): value for key, value in way.settings.items()}
         parse(with_settings(tables, keys)).check_scheme(parts.scheme)
     except (SottovoceError, ValueError) as error:

@@ -189,7 +189,7 @@ def play(
     best = BestModel(parts, journal, selecting_metric(parts))
     own = Callbacks([ExposedCost(parts.experiment, ready.plan, folder.path), best], private=False)
     own.start({})
-    with _ledger(folder, ready, journal.records) as ledger:
+    with _ledger(folder, ready, journal.records) as ledger, ExitStack() as counts:
         journal.check(ledger)
         found = _before(ready, engine, journal, ledger)
         ready = _informed(ready, found)
@@ -198,6 +198,8 @@ def play(
             folder.keep_whitening(found["whitening"])
             if parts.parties.machines:  # the server's own records are whitened as the nodes' are
                 evaluator = own_records(parts)
+        # Ballots are counted by two, and the other one has an account too.
+        counts.enter_context(counting(ready.server.aggregator, folder.path, _played(journal.records)))
         first = parts.start if parts.parties.initial is None else parts.parties.initial
         state = journal.state or ready.server.init(found.get("params", first))
         ready.enrol(engine, state if journal.done else None)
@@ -313,7 +315,8 @@ def _before(ready: ServerSide, engine: Engine, journal: Journal, ledger: Ledger 
         if vector is None:
             began, side = time.perf_counter(), stage.server_side()
             side.enrol(engine)
-            result = drive(engine, stage.ask(_charged(side.server, journal, ledger), stage.parts.start))
+            with counting(side.server.aggregator, journal.folder.path, account=ready.plan):
+                result = drive(engine, stage.ask(_charged(side.server, journal, ledger), stage.parts.start))
             taken = time.perf_counter() - began
             if ledger is not None:
                 journal.folder.append_vote(tell_operator(stage.rounds[0], result.cohort, result.total, taken))
@@ -340,21 +343,21 @@ def _greet_again(ready: ServerSide, engine: Engine, folder: RunFolder) -> None:
     _informed(ready, found).enrol(engine, None if restored is None else restored[1])
 
 
+def _played(records: list[Record]) -> int:
+    """Return the last round of which anything was released; an aborted or void one need not be in an account."""
+    return max((record["round"] for record in records if not {"aborted", "void"} & record.keys()), default=0)
+
+
 @contextmanager
 def _ledger(folder: RunFolder, ready: ServerSide, records: list[Record]) -> Iterator[Ledger | None]:
-    """Open the ledger of a private run, and refuse one that knows less than the checkpoint.
-
-    Ballots are counted by two, and the other one's account is opened too.
-    """
+    """Open the ledger of a private run, and refuse one that knows less than the checkpoint."""
     if (plan := ready.plan) is None:
         yield None
         return
-    # An aborted or void round released nothing and need not be in the ledger.
-    played = max((record["round"] for record in records if not {"aborted", "void"} & record.keys()), default=0)
+    played = _played(records)
     with Ledger.of_server(folder.path / "ledger.jsonl", plan) as ledger:
         ledger.check_checkpoint(played)
-        with counting(ready.server.aggregator, folder.path, played):
-            yield ledger
+        yield ledger
 
 
 def _summary(

@@ -28,6 +28,7 @@ class Outline:
     colluders: int = 0  # that a sparse graph stands
     neighbours: int = 0  # of a client, where messages are masked; 0: as few as the graph allows
     key_life: KeyLife = "round"
+    coins: tuple[int, ...] = ()  # of a count of ballots: that leader and helper toss together
 
     @property
     def clients(self) -> range:

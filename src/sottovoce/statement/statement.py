@@ -204,7 +204,7 @@ def _adversaries(evidence: Evidence) -> list[dict[str, Any]]:
             {"who": who, "knows": knows, "epsilon": None, "delta": None, "note": "no promise", "odds": odds(None, None)}
             for who, knows in (("outsiders", "the model"), ("the server", "what it receives"))
         ]
-    ballots = plan.get("noise_by") == "two aggregators"
+    ballots = str(plan.get("noise_by")).startswith("two aggregators")
     rows: list[tuple[str, str, Any, str | None]] = [
         ("outsiders", str(plan.get("epsilon_against")), summary.get("epsilon"), summary.get("epsilon_reason")),
         (

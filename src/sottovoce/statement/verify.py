@@ -343,7 +343,7 @@ def _check_request(evidence: Evidence, experiment: Experiment, request: PrivacyR
         "rounds": experiment.experiment.rounds,
         "sampling": experiment.cohort.sampling,
         "colluders": experiment.aggregation.colluders,
-        "noise_by": "aggregators" if experiment.protocol.counts_votes else "clients",
+        "noise_by": experiment.noise_by,
         "deployment": bool(evidence.summary.get("deployed")),
     }
     if request.sampling == "poisson":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,7 +90,14 @@ class Stage:
     """Leader, helper and clients in one process; every request between the two is kept in `wire`."""
 
     def __init__(
-        self, length: int = 40, clients: int = 4, *, bits: int = 16, most: int = 10**9, noise: int = 0
+        self,
+        length: int = 40,
+        clients: int = 4,
+        *,
+        bits: int = 16,
+        most: int = 10**9,
+        noise: int = 0,
+        coins: tuple[int, ...] = (),
     ) -> None:
         self.clients = clients
         self.terms = BallotTerms(
@@ -104,6 +112,7 @@ class Stage:
             leader_key=verifying_key(key("leader")),
             helper_key=verifying_key(key("helper")),
             helper_exchange=exchange_key(key("exchange")),
+            coins=coins,
         )
         self.keys = {client: verifying_key(self.signing(client)) for client in range(clients)}
         self.account = Memory(most)
@@ -111,9 +120,11 @@ class Stage:
         self.entropy = KeyedEntropy(key("entropy"))
         self.helper = self.new_helper(noise)
         self.leader = Leader(self.terms, key("leader"), self.keys, self.answer, KeyedEntropy(key("leader entropy")))
+        self.leader._toss = self.tosser("leader")
 
     def new_helper(self, noise: int = 0, **changes: Any) -> Helper:
-        given = {"account": self.account, "entropy": KeyedEntropy(key("helper entropy")), **changes}
+        entropy = KeyedEntropy(key("helper entropy"))
+        given = {"account": self.account, "entropy": entropy, "toss": self.tosser("helper"), **changes}
         return Helper(
             self.terms,
             key("helper"),
@@ -122,6 +133,22 @@ class Stage:
             noise=lambda round_: np.full(self.terms.length, noise * round_, np.int64),
             **given,
         )
+
+    def tosser(self, side: str) -> Callable[[int], np.ndarray]:
+        """Return how a side tosses its bits of all coins; the same ones every time that it is asked of a round."""
+        rows, length = sum(self.terms.coins), self.terms.length
+
+        def toss(round_: int) -> np.ndarray:
+            rng = np.random.default_rng([round_, side == "leader"])
+            return np.packbits(rng.integers(0, 2, (rows, length), np.uint8), axis=1, bitorder="little")
+
+        return toss
+
+    def coins(self, round_: int) -> np.ndarray:
+        """Return what the coins of a round come to, in votes."""
+        bits = self.tosser("leader")(round_) ^ self.tosser("helper")(round_)
+        weights = np.repeat(1 << np.arange(len(self.terms.coins)), self.terms.coins)
+        return weights @ np.unpackbits(bits, axis=1, count=self.terms.length, bitorder="little").astype(np.int64)
 
     def answer(self, kind: str, payload: bytes) -> bytes:
         reply = self.helper.answer(kind, payload)

@@ -73,8 +73,9 @@ def test_a_correct_count_is_not_accused(seed: int) -> None:
         ("fl-sign", {}),
         ("fl-std", {"aggregation": {"ballot": "sign", "secure": "ideal-ballot"}}),
         ("fl-std", {"cohort": {"sample_rate": 1}, "privacy": {"noise_multiplier": 3.0}}),
+        ("fl-std", {"aggregation": {"noise": "joint"}}),
     ],
-    ids=["signs", "sign of values", "everyone"],
+    ids=["signs", "sign of values", "everyone", "joint noise"],
 )
 def test_nor_is_one_of_another_kind(scheme: str, tables: dict[str, Any]) -> None:
     found = played(scheme, **tables)
@@ -112,6 +113,17 @@ def test_games_through_the_real_protocol_show_what_the_ideal_count_shows(monkeyp
 
     assert ideal.aggregators == real.aggregators
     assert ideal.epsilon_lower == real.epsilon_lower
+
+
+def test_joint_noise_through_the_real_protocol_shows_what_the_ideal_count_shows(monkeypatch: Patch) -> None:
+    joint = counted(cohort={"sample_rate": "3/4"}, experiment={"rounds": 2}, aggregation={"noise": "joint"})
+    ideal = audit(joint, quickly(games=4, seeds=1))
+    without_base_transfers(monkeypatch)
+    real = audit(joint, quickly(secure=True, games=4, seeds=1))
+
+    assert not ideal.accused, ideal.reasons
+    assert not real.accused, real.reasons
+    assert ideal.aggregators == real.aggregators
 
 
 def test_others_may_train_meanwhile() -> None:
@@ -153,6 +165,27 @@ def one_noise_for_both(patch: Patch) -> None:
 def noise_of_one_stream(patch: Patch) -> None:
     """The helper's noise begins somewhere in the leader's."""
     patch.setattr(Ballots, "helper_noise", lambda self, round_: np.roll(self.leader_noise(round_), 17))
+
+
+def coins_of_the_leader_alone(patch: Patch) -> None:
+    patch.setattr(Ballots, "joint_noise", lambda self, round_: self.plan.coin_votes(self.leader_coins(round_)))
+
+
+def coins_of_half_the_weight(patch: Patch) -> None:
+    real = Ballots.joint_noise
+    patch.setattr(Ballots, "joint_noise", lambda self, round_: real(self, round_) // 2)
+
+
+@pytest.mark.parametrize(
+    ("broken", "test"), [(coins_of_the_leader_alone, "repeated noise"), (coins_of_half_the_weight, "noise variance")]
+)
+def test_coins_that_one_side_knows_or_that_weigh_less_are_accused(
+    broken: Callable[[Patch], None], test: str, monkeypatch: Patch
+) -> None:
+    broken(monkeypatch)
+    found = played(aggregation={"noise": "joint"})
+
+    assert any(test in name for name in accusing(found)), accusing(found)
 
 
 def helper_noise_of_the_leaders_secrets(patch: Patch) -> None:

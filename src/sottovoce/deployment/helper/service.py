@@ -204,6 +204,7 @@ class Desk:
             account=self.account,
             noise=self._coding.helper_noise,
             entropy=os.urandom,
+            toss=self._coding.helper_coins if self._coding.coins else None,
         )
 
 

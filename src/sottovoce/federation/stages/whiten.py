@@ -25,6 +25,11 @@ from sottovoce.schemes import Message, Scheme, State, Task
 
 WHITEN: Final = 0  # the round of the message
 MEANS: Final = 0.3  # what the mean weighs in a message, beside the second moments
+OWN_MEANS: Final = 0.2  # the same of ballots, beside moments about a client's own mean ...
+REST: Final = 0.3  # ... what the rest weighs ...
+MARK: Final = 0.1  # ... and a number that is the same in all messages
+SATURATION: Final = 0.2  # of ballots: the length of a message from which on votes saturate
+_LEAST: Final = 0.05  # of the mark, of the total: what the server divides by at least
 _NOISE: Final = 1.5  # of the noise's eigenvalues: what is added to each eigenvalue at least
 _RIDGE: Final = 0.3  # the same, of the mean eigenvalue
 
@@ -42,6 +47,11 @@ class Whiten(Scheme):
         C = A - m m^T = Q diag(w) Q^T,   lambda = max(1.5 tau, 0.3 (1 - |m|^2) / d),   tau^2 = s^2 (d_0 + 1) / 2
         M = Q diag((max(w, 0) + lambda)^(-1/2)) Q^T,   tail = (max(0, r - |m_rest|^2) / (d - d_0) + lambda)^(-1/2)
 
+    With `scatter`, for ballots, A_k and r_k are about m_k, the client's own mean, which makes messages short: what they
+    have in common is left out. r_k counts 0.3 times and m_k 0.2 times, and 0.1 is appended. Votes saturate, which
+    makes all of the mean message smaller by one factor, and the server reads it off the number that it knows. Then C is
+    A over its trace, and m is m. Of a client with one record A_k is 0.
+
     `public_norm`, S = 1 / sqrt(d_0 + 1): a length that no message falls short of, as trace(A_k) + r_k = 1. Clipped to
     it, all messages are equally long, whatever anybody's records, and the scale of S cancels out with the trace.
 
@@ -57,16 +67,22 @@ class Whiten(Scheme):
 
     width: int
     dims: int
+    scatter: bool = False
     noise: float = 0.0  # on each value of the mean; the server's copy
 
     @property
     def length(self) -> int:
         """Return the values of a message."""
-        return self.width + self.dims * (self.dims + 1) // 2 + (self.dims < self.width)
+        return self.width + self.dims * (self.dims + 1) // 2 + (self.dims < self.width) + self.scatter
 
     @property
     def public_norm(self) -> float:
-        """Return S, which no message of a client with a record that is not empty falls short of."""
+        """Return S, which no message of a client with a record that is not empty falls short of.
+
+        Ballots are as long as they are; for them it is where votes saturate.
+        """
+        if self.scatter:
+            return SATURATION
         return 1 / math.sqrt(self.dims + 1)
 
     def with_noise(self, stddev: float) -> Self:
@@ -88,12 +104,17 @@ class Whiten(Scheme):
         if not len(labels):
             return np.zeros(self.length, np.float32)
         u = features.reshape(len(features), -1).astype(np.float64) / LENGTH
+        mean = u.mean(axis=0)
+        if self.scatter:
+            u = u - mean
         rows, columns, weights = triangle_of(self.dims)
         first, rest = u[:, : self.dims], u[:, self.dims :]
         moments = np.take(first.T @ first, rows * self.dims + columns) * (weights / len(u))
-        parts = [MEANS * u.mean(axis=0), moments]
+        parts = [(OWN_MEANS if self.scatter else MEANS) * mean, moments]
         if self.dims < self.width:
-            parts.append(np.array([np.mean((rest**2).sum(axis=1))]))
+            parts.append(np.array([(REST if self.scatter else 1) * np.mean((rest**2).sum(axis=1))]))
+        if self.scatter:
+            parts.append(np.array([MARK]))
         return np.concatenate(parts).astype(np.float32)
 
     def encode(self, update: Vector, seed: int, rng: np.random.Generator) -> Message:
@@ -110,15 +131,40 @@ class Whiten(Scheme):
         centre, triangle, rest = np.split(message, [d, d + len(rows)])
         moments = np.empty((first, first))
         moments[rows, columns] = moments[columns, rows] = triangle / weights
+        if self.scatter:
+            return self._from_scatter(centre, moments, rest)
         energy = float(rest[0]) if len(rest) else 0.0
         # Of messages that are clipped to S, and none longer than 1.1, at least this much is left, up to noise.
         total = max(float(np.trace(moments)) + energy, self.public_norm / 2)
         centre, moments, energy, noise = centre / MEANS / total, moments / total, energy / total, self.noise / total
         left = max(0.05, 1 - float(centre @ centre))
-        values, vectors = np.linalg.eigh(moments - np.outer(centre[:first], centre[:first]))
-        ridge = max(_NOISE * noise * math.sqrt((first + 1) / 2), _RIDGE * left / d)
-        matrix = (vectors * (np.maximum(values, 0) + ridge) ** -0.5) @ vectors.T
+        about_mean = moments - np.outer(centre[:first], centre[:first])
         others = max(0.0, energy - float(centre[first:] @ centre[first:])) / max(1, d - first)
+        return self._whitened(centre, about_mean, others, noise, left)
+
+    def _from_scatter(
+        self, centre: NDArray[np.float64], moments: NDArray[np.float64], rest: NDArray[np.float64]
+    ) -> Vector:
+        """Return the numbers from moments about the clients' own means, of votes that saturate."""
+        centre = centre / OWN_MEANS / max(float(rest[-1]) / MARK, _LEAST)
+        energy = float(rest[0]) / REST if len(rest) > 1 else 0.0
+        total = max(float(np.trace(moments)) + max(energy, 0.0), _LEAST)
+        others = max(0.0, energy) / total / max(1, self.width - self.dims)
+        return self._whitened(centre, moments / total, others, self.noise / total, 1.0)
+
+    def _whitened(
+        self,
+        centre: NDArray[np.float64],
+        moments: NDArray[np.float64],
+        others: float,
+        noise: float,
+        left: float,
+    ) -> Vector:
+        """Return mean, M and tail from the second moments about the mean; `left` is their trace without noise."""
+        rows, columns, _ = triangle_of(self.dims)
+        values, vectors = np.linalg.eigh(moments)
+        ridge = max(_NOISE * noise * math.sqrt((self.dims + 1) / 2), _RIDGE * left / self.width)
+        matrix = (vectors * (np.maximum(values, 0) + ridge) ** -0.5) @ vectors.T
         tail = (others + ridge) ** -0.5
         scale = math.sqrt(ridge)  # numbers of about 1; what is whitened is scaled to one length anyway
         numbers = [centre * LENGTH, (matrix * scale)[rows, columns], [tail * scale]]
@@ -139,6 +185,6 @@ def find_whitening(server: Server, start: Vector) -> Generator[Request, Reply, R
     return result
 
 
-def whiten_scheme(whitening: Whitening) -> Whiten:
+def whiten_scheme(whitening: Whitening, *, ballots: bool) -> Whiten:
     """Return the scheme that finds the numbers of a whitening."""
-    return Whiten(width=whitening.width, dims=whitening.dims)
+    return Whiten(width=whitening.width, dims=whitening.dims, scatter=ballots)

@@ -31,10 +31,11 @@ class Choice:
     of: Literal["cohort", "population"]
     clients: int
     rounds: tuple[tuple[int, int], ...] = ()  # first and last of each stretch of attacked rounds; empty: all rounds
+    opening: bool = False  # the message before round 1 is attacked too
 
     def among(self, round_: int, cohort: range | list[int], world: Streams) -> frozenset[int]:
-        """Return the malicious clients of a cohort; nobody attacks the vote before round 1."""
-        if round_ == VOTE or not len(cohort) or not self._strikes(round_):
+        """Return the malicious clients of a cohort; nobody attacks the vote before round 1, but they do a whitening."""
+        if (round_ == VOTE and not self.opening) or not len(cohort) or not self._strikes(round_):
             return frozenset()
         if self.of == "population":
             return _always(self, world).intersection(cohort)
@@ -47,7 +48,7 @@ class Choice:
         return tuple(sorted(_always(self, world)))
 
     def _strikes(self, round_: int) -> bool:
-        return not self.rounds or any(first <= round_ <= last for first, last in self.rounds)
+        return round_ == VOTE or not self.rounds or any(first <= round_ <= last for first, last in self.rounds)
 
     def most(self, cohort: int) -> int:
         """Bound the number of malicious clients in a cohort of so many."""

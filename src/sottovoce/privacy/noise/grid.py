@@ -34,7 +34,8 @@ class NoiseGrid:
 
     A message of norm `clip_norm` is `radius` steps long; a full cohort's noise has `variance`; centres have `precision`
     binary digits (floats), or are +-`radius` / sqrt(length) as they are (signs); words have `bits` bits. `slack` is
-    the total variation distance of one release from the rounded Gaussian that `lattice` describes.
+    the total variation distance of one release from the rounded Gaussian that `lattice` describes, or what `coins`
+    have in its place.
     """
 
     bits: int
@@ -43,6 +44,7 @@ class NoiseGrid:
     precision: int
     wrap_probability: float
     slack: float
+    coins: tuple[int, ...] = ()  # of the weights 1, 2, 4, ...: where two aggregators make the noise together
 
 
 def solve_grid(

@@ -21,6 +21,7 @@ from sottovoce.privacy.plan.request import PrivacyRequest
 
 COARSEST_ROUNDING: Final = (ROUNDING / COARSEST) ** 2  # by how much the coarsest grid widens the variance
 RESERVE: Final = 1e-5  # of delta, kept for the lattice slack and for caps that nobody reaches
+COIN_RESERVE: Final = 1e-3  # the same where two aggregators toss coins
 USUAL_EPSILON: Final = 5.0
 RARE_CUT: Final = 1e-4  # of delta: what cutting Poisson cohorts at the default cap may cost
 RARE_FLOOR: Final = 1e-4  # of delta: how likely cohorts below a floor may be that costs next to nothing
@@ -28,7 +29,12 @@ RARE_FLOOR: Final = 1e-4  # of delta: how likely cohorts below a floor may be th
 
 def accounted_delta(request: PrivacyRequest) -> float:
     """Return the delta that the accountant gets; the rest pays for what the Gaussian does not describe."""
-    return request.delta * (1 - RESERVE)
+    return request.delta * (1 - reserve(request))
+
+
+def reserve(request: PrivacyRequest) -> float:
+    """Return the part of delta that is kept for what the Gaussian does not describe: coins describe it less well."""
+    return COIN_RESERVE if request.noise_by == "jointly" else RESERVE
 
 
 def events_of(
@@ -71,7 +77,8 @@ def shares_of(request: PrivacyRequest) -> Shares:
         request.colluders,
         cohort_floor(request, cap),
         cap,
-        by_aggregators=request.noise_by == "aggregators",
+        by_aggregators=request.noise_by != "clients",
+        joint=request.noise_by == "jointly",
         of_sites=request.of_sites,
         local=request.local_noise,
     )

@@ -110,7 +110,8 @@ class Shares:
     measured to a thousandth, and n tells who was sampled.
 
     With `by_aggregators` clients add nothing: each of two aggregators adds V / 2 to the sum, however many messages it
-    is made of. Each knows its own half; clients know none, so neither survivors nor colluders matter.
+    is made of. Each knows its own half; clients know none, so neither survivors nor colluders matter. With `joint` too
+    the noise is made of coins that neither aggregator knows, and all of V hides a client from either.
 
     With `of_sites` clients are sites that protect units of their own. A site's own share is in every sum that has its
     units, and nobody else knows it. Where all other sites may collude (`local`), that share alone is enough.
@@ -123,6 +124,7 @@ class Shares:
     by_aggregators: bool = False
     of_sites: bool = False
     local: bool = False
+    joint: bool = False
 
     def __post_init__(self) -> None:
         in_range("threshold", self.threshold, low=0.5, high=1)
@@ -165,6 +167,8 @@ class Shares:
     @cached_property
     def server_part(self) -> float:
         """Return the least part of V that server and colluders do not know: (t(n) - c) / n of the worst cohort."""
+        if self.joint:
+            return 1.0
         return 0.5 if self.by_aggregators else self._least(self._survivors - self.colluders)
 
     @cached_property
@@ -175,6 +179,8 @@ class Shares:
     @cached_property
     def third_part(self) -> float:
         """Return what `server_part` would be if a third of every cohort told the server its noise."""
+        if self.joint:
+            return 1.0
         return 0.5 if self.by_aggregators else self._least(self._survivors - self.sizes // 3)
 
     def unknown_shares(self) -> list[Sizes]:

@@ -81,15 +81,19 @@ def _describe_sites(plan: PrivacyPlan) -> dict[str, Any]:
 
 def _describe_ballots(plan: PrivacyPlan) -> dict[str, Any]:
     """Return what a plan of ballots promises in other words, or beside, that of the clients' noise."""
+    joint = plan.shares.joint
+    how = "tosses its coins fairly" if joint else "adds its noise"
+    both = "trusts that one aggregator tosses fairly" if joint else "trusts that both aggregators add their noise"
     return {
-        "noise_by": "two aggregators",
-        "aggregator_noise_multiplier": plan.noise_multiplier / math.sqrt(2),
-        "epsilon_against": "anyone who does not know who was sampled; trusts that both aggregators add their noise",
-        "epsilon_server_against": "either aggregator, with any other clients, while the other one adds its noise",
+        "noise_by": "two aggregators jointly" if joint else "two aggregators",
+        "aggregator_noise_multiplier": plan.noise_multiplier * math.sqrt(plan.shares.server_part),
+        "epsilon_against": f"anyone who does not know who was sampled; {both}",
+        "epsilon_server_against": f"either aggregator, with any other clients, while the other one {how}",
         "epsilon_both_aggregators": None,
         "epsilon_both_aggregators_is": "infinite: leader and helper together open every ballot",
         "bits_per_coordinate": 1,
         "share_bits": plan.bits,
+        "coins": list(plan.grid.coins) if joint and plan.grid is not None else None,
     }
 
 

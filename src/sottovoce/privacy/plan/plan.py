@@ -281,6 +281,15 @@ class PrivacyPlan:
         self._check_randomness(randomness, "aggregators")
         return ballots.noise(self.grid, self.request.length, randomness)
 
+    def toss(self, randomness: Randomness) -> NDArray[np.uint8]:
+        """Return one aggregator's bits of the coins of a round, packed, a row for each coin; see `plan.ballots`."""
+        self._check_randomness(randomness, "jointly")
+        return ballots.toss(self.grid, self.request.length, randomness)
+
+    def coin_votes(self, bits: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """Return the noise that coins add to the votes of a round: `bits` are those of both aggregators, xored."""
+        return ballots.coin_votes(self.grid, self.request.length, bits)
+
     # What it is.
 
     @property
@@ -501,6 +510,10 @@ class PrivacyPlan:
 def _seal(parts: dict[str, Any]) -> str:
     plain = {key: asdict(value) if hasattr(value, "__dataclass_fields__") else value for key, value in parts.items()}
     request = plain["request"]
+    if not plain["shares"]["joint"]:
+        del plain["shares"]["joint"]
+    if plain["grid"] is not None and not plain["grid"]["coins"]:
+        del plain["grid"]["coins"]
     if request["noise_by"] == "clients":  # as if ballots were never thought of: older ledgers stay valid
         del request["noise_by"], plain["shares"]["by_aggregators"]
     if request["unit"] == "client":

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.core.validate import in_range, one_of
@@ -17,7 +17,7 @@ from sottovoce.privacy.noise.grid import Form
 
 Clipping = Literal["fixed", "public", "adaptive", "private"]
 Mechanism = Literal["discrete-gaussian", "gaussian"]
-NoiseBy = Literal["clients", "aggregators"]
+NoiseBy = Literal["clients", "aggregators", "jointly"]
 CLIPPINGS: tuple[Clipping, ...] = ("fixed", "public", "adaptive", "private")
 MECHANISMS: tuple[Mechanism, ...] = ("discrete-gaussian", "gaussian")
 _INFINITE: Final = "infinite"
@@ -38,9 +38,9 @@ class PrivacyRequest:
     secure aggregation's floor(2n/3) + 1 is `threshold` 2/3. `clipping` says where `clip_norm` comes from: the config
     (fixed), public updates (public), a start that adapts (adaptive), or the clients' own norms (private, which needs
     `unsafe_clip_norm`). `spent` are releases before round 1, such as a vote. `noise_by` says who adds the noise: the
-    clients in shares, or two aggregators half each (secret ballots, `plan.ballots`). `answer_rate` is the least chance
-    of each client to answer to the end of a round, whatever others do: 1 where nobody can fail, None if it is unknown.
-    `floor_share` is the part of delta that a default `cohort_floor` may cost.
+    clients in shares, two aggregators half each, or the two of them jointly (secret ballots, `plan.ballots`).
+    `answer_rate` is the least chance of each client to answer to the end of a round, whatever others do: 1 where nobody
+    can fail, None if it is unknown. `floor_share` is the part of delta that a default `cohort_floor` may cost.
 
     `unit` says who is protected: a client, or a record or person of which the clients (then called sites) hold `units`
     in all; a site takes each of its units into a round by a secret coin of `unit_rate`. `apart` are releases about
@@ -109,7 +109,7 @@ class PrivacyRequest:
         one_of("clipping", self.clipping, CLIPPINGS)
         one_of("form", self.form, ("floats", "signs"))
         one_of("grid", self.grid, ("solved", "papers"))
-        one_of("noise_by", self.noise_by, ("clients", "aggregators"))
+        one_of("noise_by", self.noise_by, get_args(NoiseBy))
         one_of("unit", self.unit, UNITS)
         self._check_units()
         self._check_budget()
@@ -182,7 +182,7 @@ class PrivacyRequest:
             raise InputError(f"units must say how many {self.unit}s all sites hold together, which is public")
         in_range("units", self.units, low=self.clients)
         in_range("colluders", self.colluders, low=0, high=self.clients - 1)
-        if self.noise_by == "aggregators":
+        if self.noise_by != "clients":
             raise InputError(f'a ballot is one bit a site and no sum over its {self.unit}s; use secure = "real"')
         if self.sampling == "fixed" and self.sample_rate < 1:
             raise InputError(f'sites of {self.unit}s are asked by coins, got sampling "fixed"; use "poisson"')
@@ -229,7 +229,7 @@ class PrivacyRequest:
             raise InputError("the continuous Gaussian is for comparing float schemes with a given clip_norm only")
         if self.grid == "papers" and self.form != "signs":
             raise InputError("the papers' grid of step 1 is for signs only")
-        if self.noise_by == "aggregators":
+        if self.noise_by != "clients":
             if self.mechanism == "gaussian" or self.clipping == "adaptive":
                 raise InputError(
                     'ballots are counted in integers and tell no norms: they need mechanism "discrete-gaussian" and no '

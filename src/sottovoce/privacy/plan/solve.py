@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from sottovoce.core.errors import InputError, PrivacyError
 from sottovoce.privacy.accounting import accountant as accounts
@@ -12,10 +12,9 @@ from sottovoce.privacy.accounting.events import Event
 from sottovoce.privacy.accounting.participation import upper_quantile
 from sottovoce.privacy.noise.grid import NoiseGrid, solve_grid
 from sottovoce.privacy.noise.lattice import ROUNDING
-from sottovoce.privacy.plan.ballots import solve_ballot_grid
+from sottovoce.privacy.plan.ballots import solve_ballot_grid, solve_joint_grid
 from sottovoce.privacy.plan.charges import (
     COARSEST_ROUNDING,
-    RESERVE,
     accounted,
     accounted_delta,
     against,
@@ -25,6 +24,7 @@ from sottovoce.privacy.plan.charges import (
     facing,
     noise_for_epsilon,
     participations,
+    reserve,
     shares_of,
 )
 from sottovoce.privacy.plan.cohort import Shares
@@ -37,6 +37,8 @@ from sottovoce.privacy.plan.server import (
     noise_for_server,
     with_cap,
 )
+
+COIN_SLACK: Final = 1e-8  # of delta: what coins may be off by in a round at most; enough up to epsilon 10
 
 
 def solve_request(request: PrivacyRequest) -> dict[str, Any]:
@@ -238,13 +240,18 @@ def request_grid(
         return None
     extra = 1 if request.clipping == "adaptive" else 0
     length = request.length + extra
-    slack = min(1e-18, 0.1 * RESERVE * request.delta / (rounds * (1 + math.exp(min(700.0, epsilon)))))
+    slack = 0.1 * reserve(request) * request.delta / (rounds * (1 + math.exp(min(700.0, epsilon))))
     events = events_of(request, shares, noise, rounds, rounding=COARSEST_ROUNDING)
-    server = against(request, events, most=most, part=2 / 3)
+    server = against(request, events, most=most, part=1.0 if shares.joint else 2 / 3)
     server = max(server, request.epsilon_server or 0.0)  # a target is kept at any threshold
     finer = RARE_SLACK * request.delta / (rounds * (1 + math.exp(min(700.0, server))))
+    # A grid has very little for nothing. Coins have not, and a message before round 1, whose plan does not know the
+    # rest of the run, is charged beside.
+    slack = min(slack, finer / 4, COIN_SLACK * request.delta) if shares.joint else min(1e-18, slack)
     if finer > length * shares.cap * 2.0**-117:
         slack = min(slack, finer)
+    if shares.joint:
+        return solve_joint_grid(noise_multiplier=noise, shares=shares, length=length, max_slack=slack)
     if shares.by_aggregators:
         return solve_ballot_grid(noise_multiplier=noise, shares=shares, length=length, max_slack=slack)
     return solve_grid(

@@ -26,10 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import SecAggError
-from sottovoce.secagg.ballots.chunks import Chunk, chunks_of, flat_bits, rows_needed, sums_of
+from sottovoce.secagg.ballots.chunks import Chunk, chunks_of, compared, flat_bits, rows_needed, votes_of
 from sottovoce.secagg.ballots.comparison import Comparison, CountsDifferError
 from sottovoce.secagg.ballots.leader import (
     NONCE_SIZE,
+    Toss,
     Transfers,
     context_of,
     hello_digest,
@@ -37,6 +38,7 @@ from sottovoce.secagg.ballots.leader import (
     new_difference,
     second_session,
     session_of,
+    tossed,
 )
 from sottovoce.secagg.ballots.message import ENVELOPE, HelperEnvelope, Pad, open_seed, pad_of, unpack_envelope
 from sottovoce.secagg.ballots.terms import HASH, BallotTerms, accepted_digest
@@ -90,7 +92,8 @@ class _Count:
     pads: dict[int, Pad] = field(default_factory=dict)
     chunks: list[Chunk] = field(default_factory=list)
     bits: NDArray[np.uint8] | None = None  # of the pads, in the first of the chunks
-    products: NDArray[Any] | None = None  # sums of its shares of the first count, in the first of the chunks
+    products: NDArray[Any] | None = None  # its shares of the first count, in the first of the chunks
+    coins: NDArray[np.uint8] | None = None  # its bits of the coins, packed
     difference: hashlib._Hash = field(default_factory=new_difference)
     proofs: tuple[bytes, bytes] = (b"", b"")  # its own, and the leader's
 
@@ -113,12 +116,13 @@ class Helper:
         account: HelperLedger,
         noise: Noise,
         entropy: Entropy,
+        toss: Toss | None = None,
     ) -> None:
         if (verifying_key(signing_key), exchange_key(exchange)) != (terms.helper_key, terms.helper_exchange):
             raise SecAggError("the helper's keys are not those of the count's terms")
         self.terms = terms
         self._signing_key, self._exchange, self._keys = signing_key, exchange, keys
-        self._account, self._noise, self._entropy = account, noise, entropy
+        self._account, self._noise, self._entropy, self._toss = account, noise, entropy, toss
         self._transfers: Transfers | None = None
         self._session = b""
         self._base: tuple[ExtensionSender, BaseSender] | None = None  # between hello and keys
@@ -211,7 +215,8 @@ class Helper:
         if not verify(self.terms.leader_key, payload, self._digest()):
             raise SecAggError("the leader's signature of the accepted ballots is wrong; the round is over")
         self.terms.check_number(len(self._count.accepted))
-        self._count.chunks = chunks_of(len(self._count.accepted), self.terms.length)
+        self._count.chunks = chunks_of(len(self._count.accepted), self.terms.length, self.terms.coins)
+        self._count.coins = tossed(self.terms, self._toss, self._count.round)
         reach = self._running().sender.counter + rows_needed(self._count.chunks)  # in either direction
         clients = [client for client, _ in self._count.accepted]
         self._account.reserve(self._count.round, clients, counter=reach, session=self._session.hex())
@@ -224,7 +229,8 @@ class Helper:
         if counter != sender.counter:
             raise SecAggError(f"transfers from {counter} on are refused: {sender.counter} are used up")
         size = chunk.bytes.stop - chunk.bytes.start
-        bits = flat_bits(chunk, [self._count.pads[client].take(size) for client in self._order])
+        pads = [self._count.pads[client].take(size) for client in self._order]
+        bits = flat_bits(chunk, [*pads, *self._coins[:, chunk.bytes]])
         point = sender.challenge(payload[8:], chunk.transfers)
         sent = receiver.choose(np.packbits(bits, bitorder="little"), chunk.transfers)
         self._count.bits = bits
@@ -237,8 +243,9 @@ class Helper:
             raise SecAggError("no chunk of transfers has begun")
         kind = word_type(self.terms.bits)
         words, shares = sender.answer(payload[:CHECK_SIZE], bits)
-        products = self._count.products = sums_of(chunk, shares, kind)
-        self._count.share[chunk.start : chunk.stop] = sums_of(chunk, bits, kind) - products - products  # p - 2 b
+        self._count.products = shares
+        products = votes_of(chunk, shares, kind)
+        self._count.share[chunk.start : chunk.stop] = votes_of(chunk, bits, kind) - products - products  # p - 2 b
         self._expects = ("words",)
         return receiver.check(payload[CHECK_SIZE:]) + words
 
@@ -246,8 +253,8 @@ class Helper:
         chunk, products, kind = self._count.chunks.pop(0), self._count.products, word_type(self.terms.bits)
         if products is None:
             raise SecAggError("no chunk of transfers has begun")
-        second = sums_of(chunk, self._running().receiver.shares(payload), kind)
-        self._count.difference.update((second - products).tobytes())
+        second = self._running().receiver.shares(payload)
+        self._count.difference.update(compared(chunk, second - products, kind))
         self._count.bits = self._count.products = None
         self._expects = ("transfer",) if self._count.chunks else ("compare",)
         return b""
@@ -272,7 +279,7 @@ class Helper:
             self._account.differ(self._count.round)
             raise self._over
         kind = word_type(self.terms.bits)
-        words = self._count.share + self._count.share + self._noise(self._count.round).astype(kind)
+        words = self._count.share + self._noise(self._count.round).astype(kind)
         self._account.charge(self._count.round)  # before the answer: from then on the leader can open the votes
         self._forget()
         self._expects = ("roll",)
@@ -296,6 +303,12 @@ class Helper:
     def _order(self) -> list[int]:
         return [client for client, _ in self._count.accepted]
 
+    @property
+    def _coins(self) -> NDArray[np.uint8]:
+        if self._count.coins is None:
+            raise SecAggError("no coins were tossed for this round")
+        return self._count.coins
+
     def _digest(self) -> bytes:
         return accepted_digest(self.terms, self._count.round, self._count.accepted)
 
@@ -316,6 +329,7 @@ class Helper:
 
     def _forget(self) -> None:
         self._count.share.fill(0)
+        self._count.coins = None
         self._count = self._nothing()
 
     def _nothing(self) -> _Count:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.errors import SecAggError
-from sottovoce.secagg.ballots.chunks import Chunk, chunks_of, flat_bits, sums_of
+from sottovoce.secagg.ballots.chunks import Chunk, chunks_of, compared, flat_bits, votes_of
 from sottovoce.secagg.ballots.comparison import Comparison, CountsDifferError
 from sottovoce.secagg.ballots.message import HelperEnvelope, read
 from sottovoce.secagg.ballots.terms import BallotTerms, accepted_digest
@@ -30,6 +30,7 @@ from sottovoce.secagg.primitives import SIGNATURE, Entropy, sign, verify, verify
 NONCE_SIZE: Final = 16
 
 Answer = Callable[[str, bytes], bytes]
+Toss = Callable[[int], NDArray[np.uint8]]  # of a round: a side's bits of all coins, packed
 
 
 class Record(Protocol):
@@ -67,6 +68,7 @@ class Leader:
         answer: Answer,
         entropy: Entropy,
         record: Record | None = None,
+        toss: Toss | None = None,
     ) -> None:
         if verifying_key(signing_key) != terms.leader_key:
             raise SecAggError("the leader's signing key is not the one of the count's terms")
@@ -76,6 +78,7 @@ class Leader:
         self._answer = answer
         self._entropy = entropy
         self._record = record
+        self._toss = toss
         self._transfers: Transfers | None = None
         self._session = b""
         self._round = 0
@@ -138,10 +141,11 @@ class Leader:
         if transfers is None:
             raise SecAggError("no session of transfers has begun")
         kind, ballots = word_type(self.terms.bits), list(self._masked.values())
+        rows = ballots + list(tossed(self.terms, self._toss, self._round))
         share = np.zeros(self.terms.length, kind)
         try:
-            for chunk in chunks_of(len(ballots), self.terms.length):
-                share[chunk.start : chunk.stop] = self._chunk(transfers, chunk, ballots, kind)
+            for chunk in chunks_of(len(ballots), self.terms.length, self.terms.coins):
+                share[chunk.start : chunk.stop] = self._chunk(transfers, chunk, rows, kind)
         except BaseException:
             self._transfers = None  # rows may be used up on one side alone: never go on with them
             raise
@@ -175,7 +179,7 @@ class Leader:
         other = self._ask("open", self._proof)
         if len(other) != self.terms.length * kind().itemsize:
             raise SecAggError(f"the helper's share of {self.terms.length} votes has {len(other)} bytes; refused")
-        words = self._share + self._share + np.frombuffer(other, kind) + noise.astype(kind) - kind(ballots)
+        words = self._share + np.frombuffer(other, kind) + noise.astype(kind) - kind(ballots)
         self._forget()
         signed = words.view(np.int16 if self.terms.bits == 16 else np.int32)
         return np.asarray(signed, np.int64)
@@ -202,9 +206,9 @@ class Leader:
         sender = ExtensionSender(secret, other.keys(offer), self._entropy, self.terms.bits)
         self._transfers, self._session = Transfers(sender, receiver), session
 
-    def _chunk(self, transfers: Transfers, chunk: Chunk, ballots: list[Any], kind: Any) -> NDArray[Any]:
+    def _chunk(self, transfers: Transfers, chunk: Chunk, rows: list[Any], kind: Any) -> NDArray[Any]:
         sender, receiver = transfers
-        bits = flat_bits(chunk, [ballot[chunk.bytes] for ballot in ballots])
+        bits = flat_bits(chunk, [row[chunk.bytes] for row in rows])
         sent = receiver.choose(np.packbits(bits, bitorder="little"), chunk.transfers)
         reply = self._ask("transfer", receiver.counter.to_bytes(8, "little") + sent)
         point, counter, theirs = reply[:POINT_SIZE], reply[POINT_SIZE:][:8], reply[POINT_SIZE + 8 :]
@@ -215,9 +219,9 @@ class Leader:
         words, second = sender.answer(reply[:CHECK_SIZE], bits)
         first = receiver.shares(reply[CHECK_SIZE:])
         self._ask("words", words)
-        products = sums_of(chunk, first, kind)
-        self._difference.update((products - sums_of(chunk, second, kind)).tobytes())
-        return np.asarray(sums_of(chunk, bits, kind) - products - products)  # y - 2 a
+        self._difference.update(compared(chunk, first - second, kind))
+        products = votes_of(chunk, first, kind)
+        return np.asarray(votes_of(chunk, bits, kind) - products - products)  # y - 2 a
 
     def _ask(self, kind: str, payload: bytes) -> bytes:
         try:
@@ -233,6 +237,15 @@ class Leader:
         self._masked, self._envelopes, self._share = {}, {}, None
         self._accepted = self._proof = b""
         self._difference = new_difference()
+
+
+def tossed(terms: BallotTerms, toss: Toss | None, round_: int) -> NDArray[np.uint8]:
+    """Return a side's bits of the coins of a round; without coins there are none."""
+    size, rows = (terms.length + 7) // 8, sum(terms.coins)
+    bits = np.zeros((0, size), np.uint8) if toss is None else toss(round_)
+    if bits.shape != (rows, size):
+        raise SecAggError(f"a round has {rows} coins of {size} bytes, and {bits.shape} were tossed")
+    return bits
 
 
 def hello_digest(hello: bytes, body: bytes) -> bytes:

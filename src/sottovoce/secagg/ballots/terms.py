@@ -33,6 +33,10 @@ class BallotTerms:
     leader_key: bytes  # Ed25519, to verify what the leader signs
     helper_key: bytes  # Ed25519
     helper_exchange: bytes  # X25519, to which clients seal their seeds
+    coins: tuple[
+        int, ...
+    ] = ()  # tossed together for every vote, of the weights 1, 2, 4, ...; none: each has its own noise
+    first_round: int = 1
 
     def __post_init__(self) -> None:
         in_range("length", self.length, low=1)
@@ -53,6 +57,8 @@ class BallotTerms:
         numbers = (self.length, self.bits, self.floor, self.cap, self.last_round, self.participations)
         packed = b"".join(number.to_bytes(8, "little") for number in numbers)
         keys = self.leader_key + self.helper_key + self.helper_exchange
+        if self.coins or self.first_round != 1:
+            packed += b"".join(number.to_bytes(8, "little") for number in (self.first_round, *self.coins))
         return hashlib.sha256(_VERSION + self.config_digest + self.session + packed + keys).digest()
 
     def context(self, round_: int, client: int, downlink: bytes) -> bytes:
@@ -61,8 +67,9 @@ class BallotTerms:
 
     def check_round(self, round_: int) -> None:
         """Raise unless a round is one of this run."""
-        if not 1 <= round_ <= self.last_round:
-            raise SecAggError(f"round {round_} is refused: the rounds of this count are 1 to {self.last_round}")
+        if not self.first_round <= round_ <= self.last_round:
+            rounds = f"{self.first_round} to {self.last_round}"
+            raise SecAggError(f"round {round_} is refused: the rounds of this count are {rounds}")
 
     def check_participation(self, before: int) -> None:
         """Raise if a client that has cast so many ballots may cast no more."""

@@ -109,9 +109,12 @@ class HelperAccount:
         return None if ended else compared
 
     def participations(self, client: int, round_: int | None = None) -> int:
-        """Count the rounds in which a client was counted; a simulation that repeats `round_` does not count it."""
+        """Count the rounds in which a client was counted; a simulation that repeats `round_` does not count it.
+
+        What comes before round 1 is no participation: its one message is in the plan beside the rounds.
+        """
         repeated = None if self._deployment else round_
-        known = sum(client in clients for other, clients in self._rounds.items() if other != repeated)
+        known = sum(client in clients for other, clients in self._rounds.items() if other > 0 and other != repeated)
         return known + self._again[client]
 
     def admits(self, client: int, round_: int) -> bool:

@@ -90,7 +90,12 @@ class Ballots:
 
     def outline(self, cohort: int) -> Outline:
         """Return a round of so many ballots as far as its bytes go."""
-        return Outline(cohort, self.length, self.plan.bits or SHARE_BITS)
+        return Outline(cohort, self.length, self.plan.bits or SHARE_BITS, coins=self.coins)
+
+    @property
+    def coins(self) -> tuple[int, ...]:
+        """Return the coins that both aggregators toss together; none if each adds noise of its own."""
+        return () if self.plan.grid is None else self.plan.grid.coins
 
     @property
     def fold(self) -> Fold:
@@ -128,6 +133,8 @@ class Ballots:
 
     def open(self, total: NDArray[Any], terms: Terms, senders: int, round_: int) -> Opened:
         """Return the noisy sum of the messages that votes stand for: both aggregators add their noise."""
+        if self.coins:
+            return self.decode(total + self.joint_noise(round_), round_)
         return self.decode(total + self.leader_noise(round_) + self.helper_noise(round_), round_)
 
     def decode(self, votes: NDArray[Any], round_: int) -> Opened:
@@ -140,18 +147,43 @@ class Ballots:
             values = rotate_back(values, self._rotation(round_))
         return Opened(values, clip_norm)
 
+    def joint_noise(self, round_: int) -> NDArray[np.int64]:
+        """Return what the coins of both aggregators add to the votes of a round."""
+        return self.plan.coin_votes(self.leader_coins(round_) ^ self.helper_coins(round_))
+
+    def leader_coins(self, round_: int) -> NDArray[np.uint8]:
+        """Return the leader's bits of the coins of a round."""
+        return self.plan.toss(self._randomness(self.seeds.server, round_))
+
+    def helper_coins(self, round_: int) -> NDArray[np.uint8]:
+        """Return the helper's bits of the coins of a round."""
+        return self.plan.toss(self._randomness(self.seeds.helper, round_))
+
+    def cover(self, round_: int) -> NDArray[np.int64]:
+        """Return the noise of a round that failed: that of two aggregators, all of it the leader's."""
+        if not self.coins:
+            return self.leader_noise(round_) + self.leader_noise(round_)
+        return self.plan.coin_votes(self.leader_coins(round_))
+
     def leader_noise(self, round_: int) -> NDArray[np.int64]:
-        """Return what the leader adds to the votes of a round."""
+        """Return what the leader adds to the votes of a round, beside coins."""
+        if self.coins:  # their mean is taken off
+            return self.plan.coin_votes(np.zeros((sum(self.coins), packed_size(self.length)), np.uint8))
         return self._noise(self.seeds.server, round_)
 
     def helper_noise(self, round_: int) -> NDArray[np.int64]:
-        """Return what the helper adds to the votes of a round."""
+        """Return what the helper adds to the votes of a round, beside coins."""
+        if self.coins:
+            return np.zeros(self.length, np.int64)
         return self._noise(self.seeds.helper, round_)
 
     def _noise(self, owner: NamedStreams, round_: int) -> NDArray[np.int64]:
+        return self.plan.aggregator_noise(self._randomness(owner, round_))
+
+    def _randomness(self, owner: NamedStreams, round_: int) -> Randomness:
         if self.plan.request.deployment:
-            return self.plan.aggregator_noise(Randomness.system())
-        return self.plan.aggregator_noise(Randomness.simulated(owner.key(Purpose.NOISE, round_)))
+            return Randomness.system()
+        return Randomness.simulated(owner.key(Purpose.NOISE, round_))
 
     def _turned(self, message: Vector, round_: int) -> Vector:
         return rotate(message, self._rotation(round_)) if self.form == "rotated" else message
@@ -193,9 +225,11 @@ class CountKeys(NamedTuple):
     exchange: bytes  # X25519, to which clients seal their seeds
 
 
-def terms_of(plan: PrivacyPlan, keys: CountKeys, session: bytes, config_digest: bytes) -> BallotTerms:
+def terms_of(
+    plan: PrivacyPlan, keys: CountKeys, session: bytes, config_digest: bytes, first_round: int = 1
+) -> BallotTerms:
     """Return what every signature and key of a count is bound to."""
-    if plan.bits is None:
+    if plan.bits is None or plan.grid is None:
         raise RunError("the continuous Gaussian does not count votes")
     return BallotTerms(
         config_digest=config_digest,
@@ -204,7 +238,9 @@ def terms_of(plan: PrivacyPlan, keys: CountKeys, session: bytes, config_digest: 
         bits=plan.bits,
         floor=min(2, plan.shares.floor),
         cap=plan.cohort_cap,
-        last_round=plan.rounds,
+        first_round=first_round,
+        last_round=first_round + plan.rounds - 1,
+        coins=plan.grid.coins,
         participations=plan.max_participations,
         leader_key=keys.leader,
         helper_key=keys.helper,

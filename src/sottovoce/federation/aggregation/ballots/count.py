@@ -49,15 +49,18 @@ _NO_RUN = bytes(16)
 
 
 @contextmanager
-def counting(aggregator: Aggregator, folder: Path, played: int = 0) -> Iterator[None]:
+def counting(
+    aggregator: Aggregator, folder: Path, played: int = 0, account: PrivacyPlan | None = None
+) -> Iterator[None]:
     """Let an aggregator that counts ballots keep the helper's account in a folder; others need nothing.
 
-    `played` is the last round that a run has played: an account that does not know it is not the run's.
+    `played` is the last round that a run has played: an account that does not know it is not the run's. `account` is
+    the plan of the run, if the aggregator is that of a stage before it: the helper has one account of both.
     """
     if not isinstance(aggregator, IdealCount | RealCount):
         yield
         return
-    with aggregator.counting(folder, played):
+    with aggregator.counting(folder, played, account):
         yield
 
 
@@ -67,7 +70,7 @@ def count_costs(outline: Outline, down: int) -> Costs:
     `outline.bits` are those of the shares that leader and helper have of a vote.
     """
     costs = one_message(outline.cohort, ballot_size(outline.length), down)
-    return replace(costs, between=bytes_between(outline.cohort, outline.length, outline.bits))
+    return replace(costs, between=bytes_between(outline.cohort, outline.length, outline.bits, outline.coins))
 
 
 @dataclass
@@ -78,9 +81,9 @@ class IdealCount:
     _account: HelperAccount | None = field(default=None, init=False)
 
     @contextmanager
-    def counting(self, folder: Path, played: int = 0) -> Iterator[None]:
+    def counting(self, folder: Path, played: int = 0, account: PrivacyPlan | None = None) -> Iterator[None]:
         """Keep the helper's account in a folder while a run lasts."""
-        with HelperAccount.open(folder, self.coding.plan, played) as self._account:
+        with HelperAccount.open(folder, account or self.coding.plan, played) as self._account:
             yield
         self._account = None
 
@@ -102,11 +105,11 @@ class IdealCount:
         return replace(count_costs(self.coding.outline(cohort), down), between=0)
 
 
-def simulated_terms(plan: PrivacyPlan, seeds: Seeds, config_digest: bytes) -> BallotTerms:
+def simulated_terms(plan: PrivacyPlan, seeds: Seeds, config_digest: bytes, first_round: int = 1) -> BallotTerms:
     """Return the terms of a simulated count: all keys follow from the seed."""
     leader, helper = (verifying_key(key) for key in (leader_signing(seeds), helper_signing(seeds)))
     keys = CountKeys(leader, helper, exchange_key(helper_private(seeds)))
-    return terms_of(plan, keys, seeds.server.key(Purpose.BALLOT, size=16), config_digest)
+    return terms_of(plan, keys, seeds.server.key(Purpose.BALLOT, size=16), config_digest, first_round)
 
 
 def deployed_terms(plan: PrivacyPlan, keys: CountKeys, config_digest: bytes) -> BallotTerms:
@@ -141,15 +144,18 @@ class RealCount:
     _leader: Leader | None = field(default=None, init=False)
 
     @contextmanager
-    def counting(self, folder: Path, played: int = 0) -> Iterator[None]:
+    def counting(self, folder: Path, played: int = 0, account: PrivacyPlan | None = None) -> Iterator[None]:
         """Start a helper that keeps its account in a folder, and stop it at the end."""
-        HelperAccount.open(folder, self.coding.plan, played).close()  # so that one that is damaged ends the run here
+        plan = account or self.coding.plan
+        HelperAccount.open(folder, plan, played).close()  # so that one that is damaged ends the run here
+        keys = helper_signing(self.seeds), helper_private(self.seeds)
+        self.helper = HelperProcess(HelperSetup(folder, plan, self.coding, self.terms, self.registry, *keys))
         seeds = self.seeds
-        self.helper = HelperProcess(
-            HelperSetup(folder, self.coding, self.terms, self.registry, helper_signing(seeds), helper_private(seeds))
-        )
         # Transfers take the system's entropy even in simulation: they never repeat, and no result depends on them.
-        self._leader = Leader(self.terms, leader_signing(seeds), self.registry, self.helper.answer, os.urandom)
+        toss = self.coding.leader_coins if self.coding.coins else None
+        self._leader = Leader(
+            self.terms, leader_signing(seeds), self.registry, self.helper.answer, os.urandom, toss=toss
+        )
         try:
             yield
         finally:
@@ -230,11 +236,14 @@ class RemoteCount(RealCount):
     covers: bool = field(kw_only=True)
 
     @contextmanager
-    def counting(self, folder: Path, played: int = 0) -> Iterator[None]:
+    def counting(self, folder: Path, played: int = 0, account: PrivacyPlan | None = None) -> Iterator[None]:
         """Call the helper, which keeps its account itself, and hang up at the end."""
         run = self.link.begin(self.setup)
         terms = replace(self.terms, session=run)
-        self._leader = Leader(terms, self.signing_key, self.registry, self.link.answer, os.urandom, self.link.record)
+        toss = self.coding.leader_coins if self.coding.coins else None
+        self._leader = Leader(
+            terms, self.signing_key, self.registry, self.link.answer, os.urandom, self.link.record, toss
+        )
         try:
             yield
         finally:
@@ -249,8 +258,7 @@ class RemoteCount(RealCount):
         total = yield from super().collect(round_, cohort, down, terms, charge)
         if total.values is None and self.covers:
             charge()
-            votes = self.coding.leader_noise(round_) + self.coding.leader_noise(round_)
-            total.values, total.clip_norm = self.coding.decode(votes, round_)
+            total.values, total.clip_norm = self.coding.decode(self.coding.cover(round_), round_)
         return total
 
 

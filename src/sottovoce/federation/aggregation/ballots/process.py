@@ -18,6 +18,7 @@ from pathlib import Path
 from sottovoce.core.errors import PrivacyError, SecAggError, SottovoceError
 from sottovoce.federation.aggregation.ballots.account import HelperAccount
 from sottovoce.federation.aggregation.ballots.coding import Ballots
+from sottovoce.privacy import PrivacyPlan
 from sottovoce.secagg.ballots import BallotTerms, Helper
 
 
@@ -26,6 +27,7 @@ class HelperSetup:
     """What a simulated helper is started with: where its account is, the count's terms, its keys."""
 
     folder: Path
+    account: PrivacyPlan  # that it charges
     coding: Ballots  # its noise
     terms: BallotTerms
     registry: Mapping[int, bytes]
@@ -85,7 +87,7 @@ class HelperProcess:
 def serve(connection: Connection) -> None:
     """Answer the leader until the pipe ends; what is refused is told, what is broken ends the helper."""
     setup: HelperSetup = pickle.loads(connection.recv_bytes())
-    with HelperAccount.open(setup.folder, setup.coding.plan) as account:
+    with HelperAccount.open(setup.folder, setup.account) as account:
         helper = Helper(
             setup.terms,
             setup.signing_key,
@@ -94,6 +96,7 @@ def serve(connection: Connection) -> None:
             account=account,
             noise=setup.coding.helper_noise,
             entropy=os.urandom,
+            toss=setup.coding.helper_coins if setup.coding.coins else None,
         )
         while True:
             try:

@@ -51,13 +51,25 @@ class AggregatorPair:
             account=_Current(self),
             noise=self._noise,
             entropy=entropy,
+            toss=self._helper_coins if terms.coins else None,
         )
-        self.leader = Leader(terms, leader_signing(seeds), _Registered(self), self._answer, entropy)
+        toss = self._leader_coins if terms.coins else None
+        self.leader = Leader(terms, leader_signing(seeds), _Registered(self), self._answer, entropy, toss=toss)
 
     def _noise(self, round_: int) -> NDArray[np.int64]:
         if self.coding is None:
             raise RunError("no session has begun")
         return self.coding.helper_noise(round_)
+
+    def _leader_coins(self, round_: int) -> NDArray[np.uint8]:
+        if self.coding is None:
+            raise RunError("no session has begun")
+        return self.coding.leader_coins(round_)
+
+    def _helper_coins(self, round_: int) -> NDArray[np.uint8]:
+        if self.coding is None:
+            raise RunError("no session has begun")
+        return self.coding.helper_coins(round_)
 
     def _answer(self, kind: str, payload: bytes) -> bytes:
         if kind == "open" and self.watch is not None:

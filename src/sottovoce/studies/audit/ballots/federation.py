@@ -81,6 +81,11 @@ class BallotFederation:
         """Return the votes of a ballot."""
         return self.plan.request.length
 
+    @property
+    def coins(self) -> tuple[int, ...]:
+        """Return the coins that both aggregators toss together."""
+        return () if self.plan.grid is None else self.plan.grid.coins
+
     def coding(self, owners: Mixed) -> Ballots:
         """Return how an aggregator that knows these secrets draws its noise."""
         return Ballots(self.plan, owners, self.form)

@@ -24,7 +24,7 @@ from sottovoce.federation.engine import drive
 from sottovoce.federation.round import server_round
 from sottovoce.studies.audit.ballots.federation import BallotFederation
 from sottovoce.studies.audit.ballots.observation import Mixed, SumOpening, Voters
-from sottovoce.studies.audit.ballots.views import planned_variance
+from sottovoce.studies.audit.ballots.views import released_variance
 from sottovoce.studies.audit.canaries import Canary
 from sottovoce.studies.audit.one_run import AuditAccount, Marked, Told
 from sottovoce.studies.audit.options import Options, ready_to_play
@@ -69,7 +69,7 @@ def play_outsiders(
     plan = ballot_federation.plan
     canaries = _canaries(ballot_federation.length, ballot_federation.federation.clients, options.canaries)
     outsider = Outsider(UnitFormulas(plan), min(plan.rounds, max(1, most_rounds // runs_of(options, canaries))))
-    noise = NoiseSample(2 * planned_variance(plan.noise_multiplier, ballot_federation.length))
+    noise = NoiseSample(released_variance(plan))
 
     def still(present: NDArray[np.bool_], seeds: Seeds, tell: Told) -> Scores:
         return _still(ballot_federation, ready, canaries, present, seeds, outsider, noise, tell)

@@ -19,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core.streams import Seeds
+from sottovoce.federation.aggregation.ballots.coding import Ballots
 from sottovoce.studies.audit.ballots.federation import AuditSession, BallotFederation
 from sottovoce.studies.audit.ballots.observation import Mixed, Voters
 from sottovoce.studies.audit.ballots.transcripts import Transcripts
-from sottovoce.studies.audit.ballots.views import AggregatorView, planned_variance
+from sottovoce.studies.audit.ballots.views import AggregatorView, hidden_variance, released_variance
 from sottovoce.studies.audit.canaries import Canary
 from sottovoce.studies.audit.options import number
 from sottovoce.studies.audit.server_play import threshold_of_games
@@ -114,14 +115,19 @@ def play_count_games(
 ) -> CountGames:
     """Play an even number of games, half of them with the canary; `seed` decides everything."""
     plan = ballot_federation.plan
-    variance, rounds = planned_variance(plan.noise_multiplier, ballot_federation.length), plan.max_participations
+    variance, rounds = hidden_variance(plan), plan.max_participations
     mu = math.sqrt(ballot_federation.length / variance * rounds)
     threshold = threshold_of_games(mu, max(1, games // 2))
     leader, helper = (
         AggregatorView(name, other, ballot_federation.length, rounds, threshold, NoiseSample(variance))
         for name, other in (("leader", "helper"), ("helper", "leader"))
     )
-    evidence = CountGames(leader, helper, NoiseSample(2 * variance), Transcripts(ballot_federation.length))
+    evidence = CountGames(
+        leader,
+        helper,
+        NoiseSample(released_variance(plan)),
+        Transcripts(ballot_federation.length, ballot_federation.coins),
+    )
     for game in range(games):
         seeds = Seeds(seed + 1 + game)
         keeps = ballot_federation.pair is not None or game < _ON_DISK
@@ -171,21 +177,29 @@ def _play(evidence: CountGames, session: AuditSession, game: int) -> None:
             evidence.failures.append(sight.total.reason or "nothing was released")
             return
         both = sight.noise(ballot_federation.length).astype(np.float64)
-        drawn = {"leader": coding.leader_noise(round_), "helper": coding.helper_noise(round_)}
+        drawn = _drawn(coding, round_)
         evidence.released.add(both)
         for view in evidence.views:
-            unknown = both - drawn[view.name]
+            unknown = both - (0 if coding.coins else drawn[view.name])
             found = view.take(ballots, there, names, unknown, drawn[view.other])
             scores[view.name] += float(found[cohort.index(seating.own)])
-            if game < _KEPT_GAMES and round_ <= _KEPT_ROUNDS:
+            twice = bool(coding.coins) and view is evidence.helper  # coins are the noise of both
+            if game < _KEPT_GAMES and round_ <= _KEPT_ROUNDS and not twice:
                 label = f"that of the {view.other} in game {game + 1}, round {round_}"
                 evidence.vectors.append((label, unknown[:_LONGEST]))
         if evidence.whole is None:  # what the leader faces is the helper's noise, and the other way round
-            faced = [both - drawn[name] for name in ("helper", "leader")]
+            faced = [both] if coding.coins else [both - drawn[name] for name in ("helper", "leader")]
             evidence.whole = np.concatenate([each[:_LONGEST] for each in faced])
         evidence.transcripts.take(sight)
     for view in evidence.views:
         view.end_game(scores[view.name], present=game % 2 == 0)
+
+
+def _drawn(coding: Ballots, round_: int) -> dict[str, NDArray[np.int64]]:
+    """Return the noise that hides a client from the other aggregator: each one's own, or the coins of both."""
+    if coding.coins:
+        return dict.fromkeys(("leader", "helper"), coding.joint_noise(round_))
+    return {"leader": coding.leader_noise(round_), "helper": coding.helper_noise(round_)}
 
 
 def _swap(ballot_federation: BallotFederation, evidence: CountGames, seeds: Seeds) -> None:
@@ -211,6 +225,6 @@ def _swap(ballot_federation: BallotFederation, evidence: CountGames, seeds: Seed
             evidence.failures.append(sight.total.reason or "nothing was released")
             continue
         coding = ballot_federation.coding(owners)
-        known = coding.leader_noise(1) if name == "helper" else coding.helper_noise(1)
+        known = 0 if coding.coins else coding.leader_noise(1) if name == "helper" else coding.helper_noise(1)
         noise = (sight.noise(ballot_federation.length) - known).astype(np.float64)
         evidence.vectors.append((f"that of the {name} with other secrets", noise[:_LONGEST]))

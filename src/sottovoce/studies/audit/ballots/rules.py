@@ -9,7 +9,7 @@ from sottovoce.core.streams import Seeds
 from sottovoce.federation.aggregation.ballots.account import HelperAccount
 from sottovoce.studies.audit.ballots.federation import BallotFederation
 from sottovoce.studies.audit.ballots.observation import Mixed, Voters
-from sottovoce.studies.audit.ballots.views import planned_variance
+from sottovoce.studies.audit.ballots.views import released_variance
 from sottovoce.studies.audit.canaries import Canary
 from sottovoce.threats.audit.finding import AuditFinding, checked
 from sottovoce.threats.audit.noise import NoiseSample
@@ -29,7 +29,7 @@ def noise_of_cohorts(ballot_federation: BallotFederation, *, rounds: int, seed: 
     most = max(1, min(rounds, plan.rounds, 1 + _VALUES // ballot_federation.length))
     found: list[AuditFinding] = []
     for size in sorted({0, floor, expected, cap}) if chance else [cap]:
-        sample = NoiseSample(2 * planned_variance(plan.noise_multiplier, ballot_federation.length))
+        sample = NoiseSample(released_variance(plan))
         seeds = Seeds(seed + size)
         unpaid: list[str] = []
         with TemporaryDirectory() as folder, ballot_federation.session(Mixed.of(seeds), Path(folder)) as session:

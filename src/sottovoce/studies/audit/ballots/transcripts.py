@@ -36,6 +36,7 @@ class Transcripts:
     """Right guesses of ballots from single parts of what a side sees."""
 
     length: int
+    coins: tuple[int, ...] = ()
     right: Counter[str] = field(default_factory=Counter)
     guesses: Counter[str] = field(default_factory=Counter)
 
@@ -55,13 +56,15 @@ class Transcripts:
         self._guess("helper's view, pads", masked ^ ballots, ballots)
         answers = [reply[CHECK_SIZE:] for kind, _, reply in sight.wire if kind == "check"]
         sent = [payload[8:] for kind, payload, _ in sight.wire if kind == "transfer"]
-        for chunk, words, columns in zip(chunks_of(len(clients), self.length), answers, sent, strict=True):
+        for chunk, words, columns in zip(chunks_of(len(clients), self.length, self.coins), answers, sent, strict=True):
             here = slice(chunk.start, chunk.stop)
-            shape = chunk.ballots, chunk.width
+            shape = chunk.rows, chunk.width  # coins are the last
             lowest = np.frombuffer(words, np.uint8).reshape(chunk.transfers, -1)[:, 0] & 1
-            self._guess("leader's view, transfers", lowest.reshape(shape) ^ masked[:, here], ballots[:, here])
+            self._guess(
+                "leader's view, transfers", lowest.reshape(shape)[: chunk.ballots] ^ masked[:, here], ballots[:, here]
+            )
             told = np.frombuffer(columns, np.uint8)[WIDTH // 8 :]  # the first column; its first block is a mask
-            column = np.unpackbits(told, count=chunk.transfers, bitorder="little").reshape(shape)
+            column = np.unpackbits(told, count=chunk.transfers, bitorder="little").reshape(shape)[: chunk.ballots]
             pads = masked[:, here] ^ ballots[:, here]
             self._guess("helper's view, transfers", column ^ pads, ballots[:, here])
         share = next(reply for kind, _, reply in sight.wire if kind == "open")

@@ -4,6 +4,8 @@ The leader knows its own noise, so the helper's hides a client from it, and the 
 the opened votes all that it knows, and measures what is left along a canary's ballot v:
 
     score = <v, T - own noise - the others' votes> / sqrt(d)        N(sqrt(d), V_a) if it was counted, N(0, V_a) if not
+
+Where both toss coins together neither knows any noise: its own bits tell nothing of a coin, and all hides a client.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sottovoce.privacy import PrivacyPlan
 from sottovoce.studies.audit.server_games import claim, exact_bound
 from sottovoce.threats.audit.bounds import Spread, epsilon_of_mu, mu_of_shift
 from sottovoce.threats.audit.finding import AuditFinding
@@ -29,6 +32,18 @@ Values = NDArray[np.float64]
 def planned_variance(noise_multiplier: float, length: int) -> float:
     """Return V_a = z_a^2 d + s^2 with z_a = z / sqrt(2), as docs/ballots.md has it: the noise of one aggregator."""
     return noise_multiplier**2 / 2 * length + ROUNDING**2
+
+
+def hidden_variance(plan: PrivacyPlan) -> float:
+    """Return the variance of what hides a client from one aggregator: the other's noise, or all coins."""
+    if plan.grid is not None and plan.grid.coins:
+        return sum(count * 4.0**place / 4 for place, count in enumerate(plan.grid.coins))
+    return planned_variance(plan.noise_multiplier, plan.request.length)
+
+
+def released_variance(plan: PrivacyPlan) -> float:
+    """Return the variance of the noise in a released sum."""
+    return hidden_variance(plan) * (1 if plan.shares.joint else 2)
 
 
 @dataclass

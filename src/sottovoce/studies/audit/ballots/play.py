@@ -180,8 +180,9 @@ def _play(evidence: CountGames, session: AuditSession, game: int) -> None:
         drawn = _drawn(coding, round_)
         evidence.released.add(both)
         for view in evidence.views:
-            unknown = both - (0 if coding.coins else drawn[view.name])
-            found = view.take(ballots, there, names, unknown, drawn[view.other])
+            unknown = both - drawn[view.name]
+            hidden = coding.joint_noise(round_) if coding.coins else drawn[view.other]
+            found = view.take(ballots, there, names, unknown, hidden)
             scores[view.name] += float(found[cohort.index(seating.own)])
             twice = bool(coding.coins) and view is evidence.helper  # coins are the noise of both
             if game < _KEPT_GAMES and round_ <= _KEPT_ROUNDS and not twice:
@@ -196,9 +197,9 @@ def _play(evidence: CountGames, session: AuditSession, game: int) -> None:
 
 
 def _drawn(coding: Ballots, round_: int) -> dict[str, NDArray[np.int64]]:
-    """Return the noise that hides a client from the other aggregator: each one's own, or the coins of both."""
+    """Return the noise that each aggregator knows because it is its own; of coins that both toss neither knows any."""
     if coding.coins:
-        return dict.fromkeys(("leader", "helper"), coding.joint_noise(round_))
+        return dict.fromkeys(("leader", "helper"), np.zeros(coding.length, np.int64))
     return {"leader": coding.leader_noise(round_), "helper": coding.helper_noise(round_)}
 
 

@@ -274,7 +274,6 @@ def test_a_whitening_that_too_few_stay_for_is_not_charged(tmp_path: Path) -> Non
         ({"model": {"whiten": False}, "privacy": {"whiten_share": 0.2}}, ConfigError, "whiten_share is for"),
         ({"model": {"whiten": False, "whiten_dims": 7}}, ConfigError, "whiten_dims is for whiten"),
         ({"model": {"front": "gabor", "name": "cnn"}}, ConfigError, "it fills layers and gives no features"),
-        ({"aggregation": {"secure": "ideal-ballot"}}, SottovoceError, "whiten"),
     ],
 )
 def test_a_whitening_that_cannot_be_is_refused(tables: Tables, error: type[SottovoceError], message: str) -> None:

@@ -7,7 +7,7 @@ from numpy.random import default_rng
 from sottovoce.core.errors import InputError
 from sottovoce.models.fronts import make_front
 from sottovoce.models.fronts.fourier import Fourier
-from sottovoce.models.fronts.hashed import Hashed
+from sottovoce.models.fronts.hashed import Hashed, presence
 
 MASK = 2**64 - 1
 
@@ -118,3 +118,12 @@ def test_a_front_that_does_not_fit_the_records_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=reason):
         make_front(name, shape, dtype)
+
+
+def test_presence_tells_which_words_occur_and_not_how_often() -> None:
+    texts = np.array([[0, 1, 7, 7, 9], [1, 2, 9, 7, 9], [0, 0, 0, 1, 2]], np.uint16)
+
+    found = presence(texts)
+    assert found.shape == (3, 5000) and (found[0] == found[1]).all() and not found[2].any()
+    assert np.flatnonzero(found[0]).tolist() == [7, 9]
+    assert np.linalg.norm(found[0]) == pytest.approx(1 / 0.3)

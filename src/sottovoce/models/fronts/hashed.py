@@ -137,3 +137,18 @@ def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.asarray(words ^ (words >> np.uint64(31)))
+
+
+_WORDS: Final = 5000  # of `presence`
+_NO_WORDS: Final = 3  # 0 pads, 1 starts a text, 2 is an unknown word
+
+
+def presence(x: NDArray[Any]) -> Floats:
+    """Return which of 5,000 numbered words occur in texts, as features of length 1 / 0.3, whatever order they have.
+
+    For `front = "sottovoce.models.fronts.hashed:presence"`. No box holds two words, so it is for short lists of words.
+    """
+    occurs = np.zeros((len(x), _WORDS), np.float32)
+    occurs[np.arange(len(x))[:, None], x.reshape(len(x), -1).astype(np.int64) % _WORDS] = 1
+    occurs[:, :_NO_WORDS] = 0
+    return unit(occurs)

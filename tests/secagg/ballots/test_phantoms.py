@@ -46,9 +46,11 @@ def test_a_side_that_does_not_toss_is_refused() -> None:
 class Cheating(Stage):
     """One side adds errors to the words of some coins' rows, which are below those of two ballots."""
 
+    only: int | None  # the coordinate with errors; None: all
+
     def __init__(self, deviates: str, errors: dict[int, int]) -> None:
         super().__init__(LENGTH, clients=2, coins=COINS)
-        self.deviates, self.errors = deviates, errors
+        self.deviates, self.errors, self.only = deviates, errors, None
         self.leader._answer = self.deviating
 
     def deviating(self, kind: str, payload: bytes) -> bytes:
@@ -62,7 +64,7 @@ class Cheating(Stage):
     def wrong(self, words: bytes) -> bytes:
         changed = np.frombuffer(words, np.uint16).reshape(-1, LENGTH).copy()
         for coin, error in self.errors.items():
-            changed[2 + coin] += np.uint16(error)
+            changed[2 + coin, slice(None) if self.only is None else self.only] += np.uint16(error)
         return changed.tobytes()
 
 
@@ -77,6 +79,18 @@ def test_errors_on_coins_end_the_run_before_anything_is_opened(deviates: str, er
     with pytest.raises(CountsDifferError):
         stage.count(1, messages)
     assert all(kind != "open" for kind, _, _ in stage.wire) and ("charge", 1) not in stage.account.log
+
+
+@pytest.mark.parametrize("deviates", ["leader", "helper"])
+def test_errors_that_cancel_out_over_coins_are_seen(deviates: str) -> None:
+    stage = Cheating(deviates, {})
+    other = stage.tosser("helper" if deviates == "leader" else "leader")(1)
+    bits = np.unpackbits(other, axis=1, count=LENGTH, bitorder="little")
+    place = int(np.flatnonzero(bits[0] & bits[9])[0])  # the other's bits are 1 there, so both errors count
+    stage.errors, stage.only = {0: 5, 9: -5 % 65536}, place  # a coin of weight 1, and one of weight 8
+
+    with pytest.raises(CountsDifferError):
+        stage.count(1, {client: stage.message(1, client, stage.votes(client)) for client in range(2)})
 
 
 def test_both_sides_must_agree_on_the_coins() -> None:

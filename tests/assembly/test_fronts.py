@@ -21,6 +21,7 @@ from sottovoce.federation.engines.local import LocalEngine
 from sottovoce.models.export import export
 from sottovoce.models.fronted import Fronted
 from sottovoce.models.partial import Partial
+from sottovoce.models.zoo import network
 from sottovoce.planning.plan import plan
 from sottovoce.runs.loop import run
 from sottovoce.runs.saved_model import read_model
@@ -197,7 +198,10 @@ def test_a_saved_model_whose_front_is_lost_or_damaged_is_refused(tmp_path: Path)
         read_model(tmp_path / "run")
 
 
-def test_an_exported_model_brings_its_front_or_is_refused(tmp_path: Path) -> None:
+WHITEN = {"whiten": True, "whiten_dims": 30}
+
+
+def test_an_exported_npz_brings_the_numbers_of_its_front(tmp_path: Path) -> None:
     run(fronted(experiment={"rounds": 1}), tmp_path / "run")
     saved = read_model(tmp_path / "run")
 
@@ -207,9 +211,49 @@ def test_an_exported_model_brings_its_front_or_is_refused(tmp_path: Path) -> Non
         told = json.loads(arrays["architecture"].item())
         assert {"front.channels", "front.places", "front.pairs", "front.centre", "front.factor"} <= set(arrays)
     assert told["front"]["name"] == "scattering" and told["layers"][-1]["units"] == 10
-    for form in ("torch", "onnx"):
-        with pytest.raises(InputError, match=f"--to {form} writes a graph of layers, and front 'scattering'"):
-            export(saved.network, saved.params, form, tmp_path / "model", saved.inputs)
+
+
+@pytest.mark.parametrize("form", ["torch", "onnx"])
+@pytest.mark.parametrize("whiten", [False, True], ids=["plain", "whitened"])
+@pytest.mark.parametrize("front", ["scattering", "fourier"])
+def test_a_graph_has_its_front_inside(form: str, front: str, whiten: bool, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(2)
+    if front == "scattering":
+        data, x = "digits", load("digits").x_test[:7]
+    else:
+        x = rng.normal(size=(300, 6)).astype(np.float32)
+        y = (x[:, 0] > 0).astype(np.int64)
+        np.savez(tmp_path / "rows.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+        data, x = str(tmp_path / "rows.npz"), x[:7]
+    tables: dict[str, Any] = {
+        "experiment": {"rounds": 1},
+        "data": {"source": data},
+        "model": {"name": "logistic", "front": front, "projection": {"dims": 40}, **(WHITEN if whiten else {})},
+        "scheme": {"name": "fl-std"},
+    }
+    run(parse(tables | {"data": {"source": data, "clients": 5}, "cohort": {"sample_rate": 1}}), tmp_path / "run")
+    saved = read_model(tmp_path / "run")
+    if form == "onnx":
+        for package in ("onnx", "onnxscript"):
+            pytest.importorskip(package)
+        runtime = pytest.importorskip("onnxruntime")
+
+    saved.export(tmp_path / "model", form)
+
+    if form == "torch":
+        found = torch.export.load(tmp_path / "model").module()(torch.from_numpy(x)).numpy()
+    else:
+        (found,) = runtime.InferenceSession(str(tmp_path / "model")).run(None, {"records": x})
+    np.testing.assert_allclose(found, saved.predict(x).probabilities, atol=2e-5)
+
+
+def test_a_front_that_no_graph_holds_is_named(tmp_path: Path) -> None:
+    from sottovoce.models.fronts.hashed import Hashed
+
+    model = Fronted(Hashed((9,), 20), network("logistic", (20,), 2))
+    with pytest.raises(InputError, match="front 'hashed' hashes tokens, which no graph holds; use --to npz"):
+        export(model, np.zeros(model.dim, np.float32), "torch", tmp_path / "model.pt2", {"input_type": "uint16"})
 
 
 def test_the_papers_cnn_with_a_gabor_front_is_exported_whole(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -24,11 +24,14 @@ from sottovoce.core.errors import InputError
 from sottovoce.core.files import replacing
 from sottovoce.core.packages import require
 from sottovoce.core.vectors import Vector
-from sottovoce.models.base import Model
+from sottovoce.models.base import Exported, Model
 from sottovoce.models.fronts.encoder import Encoder
 from sottovoce.models.fronts.pipeline import save_pipeline
 from sottovoce.models.module import TorchNetwork
 from sottovoce.models.network import Network
+
+if TYPE_CHECKING:
+    from sottovoce.models.torch_export import Traced
 
 SUFFIX: Final = {"torch": ".pt2", "onnx": ".onnx", "npz": ".npz", "safetensors": ".safetensors"}
 FORMS: Final = tuple(SUFFIX)
@@ -48,17 +51,12 @@ def export(
 
     The file appears whole or not at all; `finish` may change it before it appears.
     """
-    network, params, front, whitening = model.exported(params)
+    made = model.exported(params)
+    network, params, front, whitening = made
     if isinstance(network, TorchNetwork) and form == "npz":
         raise InputError(
             f"{network.name} is a torch module, and an npz holds no code; use torch or onnx, or take `.model` of the "
             "result"
-        )
-    whole_graph = isinstance(front, Encoder) and isinstance(network, Network) and form == "onnx"
-    if front is not None and form not in ("npz", "safetensors") and not whole_graph:
-        raise InputError(
-            f"--to {form} writes a graph of layers, and front {front.name!r} before this model is none; use --to "
-            "npz, which holds the front's numbers too, or sottovoce predict"
         )
     whole = {**architecture(network), "inputs": dict(facts)}
     if whitening is not None:
@@ -76,13 +74,13 @@ def export(
                 np.savez(file, allow_pickle=False, architecture=np.array(told.encode()), **arrays)
         elif form == "safetensors":
             _safetensors(network, params, draft, told, front.arrays() if front else {})
-        elif whole_graph and isinstance(front, Encoder) and isinstance(network, Network):
+        elif form == "onnx" and isinstance(front, Encoder) and isinstance(network, Network):
             require("--to onnx", "onnx")
             save_pipeline(front, whitening, network, params, draft, told)
-        elif form == "torch":
-            _torch(network, params, draft, told, str(facts.get("input_type", "float32")))
         else:
-            _onnx(network, params, draft, told, str(facts.get("input_type", "float32")))
+            graph = _traced(form, made, str(facts.get("input_type", "float32")))
+            save = graph.save if form == "torch" else graph.save_onnx
+            save(draft, told)
         if finish is not None:
             finish(draft)
 
@@ -133,16 +131,9 @@ def _safetensors(
     save_file({name: np.array(array, order="C") for name, array in arrays.items()}, path, {"sottovoce": told})
 
 
-def _torch(network: Network | TorchNetwork, params: Vector, path: Path, told: str, dtype: str) -> None:
-    require("--to torch", "torch")
+def _traced(form: str, model: Exported, dtype: str) -> Traced:
+    require(f"--to {form}", *(_ONNX if form == "onnx" else ("torch",)), extra=form)
     # Torch takes seconds to import, and the other rooms may not.
     from sottovoce.models.torch_export import traced
 
-    traced(network, params, dtype).save(path, told)
-
-
-def _onnx(network: Network | TorchNetwork, params: Vector, path: Path, told: str, dtype: str) -> None:
-    require("--to onnx", *_ONNX, extra="onnx")
-    from sottovoce.models.torch_export import traced
-
-    traced(network, params, dtype).save_onnx(path, told)
+    return traced(model, dtype)

@@ -15,9 +15,11 @@ from torch import Tensor, nn
 
 from sottovoce.core.errors import InputError
 from sottovoce.core.vectors import Vector
+from sottovoce.models.base import Exported
 from sottovoce.models.module import TorchNetwork
 from sottovoce.models.network import Embedding, Network
 from sottovoce.models.task import shape_of
+from sottovoce.models.torch_fronts import FrontGraph
 from sottovoce.models.torch_layers import forward
 
 
@@ -91,17 +93,22 @@ class Traced:
             made.save(path, external_data=False)
 
 
-def traced(network: Network | TorchNetwork, params: Vector, dtype: str) -> Traced:
-    """Trace a network on records of a numpy type; tokens are int64, the type of torch's indices.
+def traced(made: Exported, dtype: str) -> Traced:
+    """Trace a model, with the front before it, on records of a numpy type; tokens are int64, as torch's indices are.
 
     Raises if a user's module cannot be traced: torch follows no branch that depends on the records.
     """
+    network, params, front, whitening = made
+    shape = network.input_shape if front is None else front.input_shape
     tokens = network.tokens if isinstance(network, TorchNetwork) else isinstance(network.layers[0], Embedding)
     kind = torch.int64 if tokens else torch.uint8 if dtype == "uint8" else torch.float32
-    example = torch.zeros((3, *network.input_shape), dtype=kind)  # one record would be taken for a constant
+    example = torch.zeros((3, *shape), dtype=kind)  # one record would be taken for a constant
     with _quiet(), torch.no_grad():
         records = torch.export.Dim("records", min=1)
+        module: nn.Module
         module = _OwnModule(network, params) if isinstance(network, TorchNetwork) else _Module(network, params)
+        if front is not None:
+            module = nn.Sequential(FrontGraph(front, whitening), module)
         try:
             program = torch.export.export(module.eval(), (example,), dynamic_shapes=({0: records},))
         except Exception as error:  # whatever torch says of a user's code

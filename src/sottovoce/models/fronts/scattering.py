@@ -225,7 +225,7 @@ class Scattering:
 
     def features(self, x: NDArray[Any]) -> Floats:
         """Return the features of stored images."""
-        return self._known.features(self.coefficients(x))
+        return self.known.features(self.coefficients(x))
 
     def probe_features(self, x: NDArray[Any]) -> Floats:
         """Return the first of what the projection would read."""
@@ -233,7 +233,7 @@ class Scattering:
 
     def payload(self) -> bytes:
         """Return the projection as it travels."""
-        return self._known.payload()
+        return self.known.payload()
 
     def told(self, payload: bytes) -> tuple[Self, bytes]:
         """Return a client's copy, with the projection that the set-up carries, and the rest of the set-up."""
@@ -252,16 +252,18 @@ class Scattering:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the projection's numbers by name, for a file."""
-        return self._known.arrays()
+        return self.known.arrays()
 
     @property
-    def _known(self) -> Projection:
+    def known(self) -> Projection:
+        """Return the projection, or say that there is none yet."""
         if self.projection is None:
             raise InputError("front 'scattering' has no projection yet: fit it on public images, or read a set-up")
         return self.projection
 
     @cached_property
-    def _bank(self) -> Bank:
+    def bank(self) -> Bank:
+        """Return the waves and windows for images of this shape."""
         waves = [
             morlet(_KERNEL, math.pi * number / _ORIENTATIONS, sigma=_SIGMA, frequency=_FREQUENCY, slant=_SLANT)
             for number in range(_ORIENTATIONS)
@@ -284,6 +286,6 @@ class Scattering:
         planes = woven(x, scale)
         rows, columns = (-(-size // _STEP) for size in self.input_shape[:2])
         out = np.empty((len(planes), _CHANNELS, rows, columns * LANES), np.float32)
-        scatter(planes, self._bank, out)
+        scatter(planes, self.bank, out)
         lanes = out.reshape(len(planes), _CHANNELS, rows * columns, LANES).transpose(0, 3, 1, 2)
         return lanes.reshape(-1, _CHANNELS, rows * columns)[: len(x)]

@@ -16,6 +16,7 @@ from sottovoce.data.compact import CompactFeatures, row_blocks, stretched
 from sottovoce.data.dataset import Dataset
 from sottovoce.data.table import table_dataset
 from sottovoce.federation.engines.shared_memory import publish, view
+from sottovoce.models import LocalTraining, Shard, make_trainer, network
 from sottovoce.runs.loop import run
 
 _SCHEMA = {
@@ -94,6 +95,21 @@ def test_workers_share_compact_features_as_they_are() -> None:
     np.testing.assert_array_equal(seen["y"], np.arange(3))
 
 
+def test_a_client_widens_no_more_rows_than_its_batches_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = _read(_columns(np.random.default_rng(3), 300), compact=True).x_train
+    model = network("logistic", held.shape[1:], 2)
+    trainer = make_trainer(model, LocalTraining(local_steps=2, batch_size=4), "fast")
+    widened = []
+    whole = CompactFeatures._widened
+    monkeypatch.setattr(CompactFeatures, "_widened", lambda self: widened.append(len(self)) or whole(self))
+    y = np.zeros(len(held), np.int64)
+
+    list(trainer.updates(np.zeros(model.dim, np.float32), [Shard(held, y)], [np.random.default_rng(1)]))
+
+    assert widened
+    assert max(widened) <= 8
+
+
 def test_blocks_of_rows_are_all_rows_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     held = _read(_columns(np.random.default_rng(3), 80), compact=True).x_train
     monkeypatch.setattr("sottovoce.data.compact.AT_ONCE", 7)
@@ -102,14 +118,21 @@ def test_blocks_of_rows_are_all_rows_in_order(monkeypatch: pytest.MonkeyPatch) -
     np.testing.assert_array_equal(np.asarray(stretched(held, [2])), stretched(np.asarray(held), [2]))
 
 
+RECORDS = {
+    "privacy": {"unit": "record", "epsilon_server": 4, "delta": 1e-4, "min_units": 20},
+    "aggregation": {"secure": "ideal"},
+}
+
+
+@pytest.mark.parametrize("more", [{}, RECORDS, {"client": {"trainer": "torch"}}, {"client": {"batch_size": "all"}}])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_run_on_compact_features_gives_the_same_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, more: dict[str, Any]
 ) -> None:
     files = Path(__file__).parents[1] / "files"
     experiment = parse(
         {
-            "experiment": {"rounds": 2},
+            "experiment": {"rounds": 2, "evaluation": "none"},
             "data": {
                 "source": str(files / "hospital_*.csv"),
                 "label": "died",
@@ -118,6 +141,7 @@ def test_a_run_on_compact_features_gives_the_same_model(
             },
             "model": {"name": "logistic"},
             "engine": {"workers": workers},
+            **more,
         }
     )
     run(experiment, tmp_path / "wide")

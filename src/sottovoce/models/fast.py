@@ -46,6 +46,7 @@ _SMALL_WORKSPACE: Final = 2**20
 _TOGETHER: Final = 2**22  # bytes of records, or of updates, that are put into one array
 _WORKSPACE: Final = 128 * 2**20  # bytes; fewer clients share when they would need more
 _RECORDS: Final = 96  # evaluated at once
+_WIDE: Final = 1 << 16  # rows that are widened together, where they are held compact
 _BIG: Final = 2**15  # weights from which a dense layer no longer fits the caches with its gradient
 _SPARSE_FROM: Final = 2**12  # weights from which lists are worth it
 _SPARSE_BELOW: Final = 0.1  # share of kept weights
@@ -143,6 +144,8 @@ class FastTrainer:
 
     def scores(self, params: Vector, x: NDArray[Any]) -> NDArray[np.float32]:
         """Return the scores of each record: (records, outputs), or (records,) where there is one."""
+        if _is_compact(x):
+            return np.concatenate([self.scores(params, x[at : at + _WIDE]) for at in range(0, len(x), _WIDE)])
         packed = self._pack(params)
         x = _stored(x, self.network.input_shape)
         logits = np.empty((len(x), self.network.task.outputs), np.float32)
@@ -234,7 +237,7 @@ class FastTrainer:
         dim = self.network.dim
         written = max(1, min(size, _TOGETHER // (4 * dim)))
         for first in range(0, len(clients), size):
-            chunk = clients[first : first + size]
+            chunk = [_widened(client, whole=modes[0] == _BY_RECORD) for client in clients[first : first + size]]
             job.chunk = len(chunk)
             batch = np.array([client.batch for client in chunk], np.int32)
             records = np.array([client.records for client in chunk], np.int32)
@@ -391,6 +394,23 @@ def _count(shard: Shard) -> int:
     if len(shard.x) == 0 or len(shard.x) != len(shard.y):
         raise DataError(f"a shard needs records and as many labels, got {len(shard.x)} and {len(shard.y)}")
     return len(shard.x)
+
+
+def _is_compact(x: object) -> bool:
+    """Tell whether features are widened only when they are asked for."""
+    return not isinstance(x, np.ndarray)
+
+
+def _widened(client: _ClientWork, *, whole: bool) -> _ClientWork:
+    """Return the same work with features as an array: those of all records, or of the rows that batches read alone."""
+    shard = client.shard
+    if not _is_compact(shard.x):
+        return client
+    if whole:
+        return client._replace(shard=shard._replace(x=np.asarray(shard.x)))
+    used, places = np.unique(client.batches, return_inverse=True)
+    some = Shard(shard.x[used], shard.y[used])
+    return client._replace(shard=some, batches=places.astype(np.int64), records=len(used))
 
 
 def _stored(x: NDArray[Any], shape: Shape, kind: type[np.generic] | None = None) -> NDArray[Any]:

@@ -58,6 +58,7 @@ _FINEST: Final = 2.0**30  # ... and below 2^62, the range of integers
 _CHUNK: Final = 64  # units at a time
 _CHUNK_VALUES: Final = 2**22  # of all their updates together
 _READ: Final = 1024  # units whose records a front reads at a time
+_WIDE: Final = 1 << 14  # units whose records are widened at a time, where they are held compact
 
 
 @runtime_checkable
@@ -292,16 +293,17 @@ class _Part(NamedTuple):
 
 
 def _parts(trainer: Trainer, shard: Shard, units: Units) -> Iterator[_Part]:
-    """Yield all units at once; or, where a front must read their records first, some at a time, to bound memory."""
-    if not isinstance(trainer, FrontTrainer):
+    """Yield all units at once; or some at a time, to bound memory, where features are made or widened first."""
+    if not isinstance(trainer, FrontTrainer) and isinstance(shard.x, np.ndarray):
         yield _Part(trainer, shard, units, np.arange(len(units.sizes)))
         return
-    for first in range(0, len(units.sizes), _READ):
-        some = units.part(first, first + _READ)
-        read = Shard(trainer.model.features(shard.x[some.rows]), shard.y[some.rows])
-        yield _Part(
-            trainer.trainer, read, Units(np.arange(len(some.rows)), some.sizes), first + np.arange(len(some.sizes))
-        )
+    front = trainer if isinstance(trainer, FrontTrainer) else None
+    inner, size = (trainer, _WIDE) if front is None else (front.trainer, _READ)
+    for first in range(0, len(units.sizes), size):
+        some = units.part(first, first + size)
+        x = shard.x[some.rows]
+        read = Shard(x if front is None else front.model.features(x), shard.y[some.rows])
+        yield _Part(inner, read, Units(np.arange(len(some.rows)), some.sizes), first + np.arange(len(some.sizes)))
 
 
 def _of_one_size(part: _Part) -> Iterator[_Part]:

@@ -14,6 +14,7 @@ from sottovoce.core.errors import RunError, SottovoceError
 from sottovoce.core.streams import Purpose, Seeds, Streams
 from sottovoce.core.vectors import Vector
 from sottovoce.data import Partition, balance
+from sottovoce.data.compact import chosen_rows
 from sottovoce.data.machine_parts import Held
 from sottovoce.federation.aggregation.secure import SimulatedKeys
 from sottovoce.federation.client import Knowledge, read_setup, split_setup, tell_divergence
@@ -227,10 +228,10 @@ class Worker:
         self._refines = whitening is not None and whitening.numbers is not None and before.numbers is None
         self._refined.clear()
 
-    def _features(self, x: NDArray[Any], records: NDArray[np.int64]) -> NDArray[Any]:
+    def _features(self, x: NDArray[Any], records: NDArray[np.int64]) -> Any:
         """Return what trains reads of some records whose features were made before the set-up."""
         if not self._refines:
-            return x[records]
+            return chosen_rows(x, records)
         if id(x) not in self._refined:
             self._refined[id(x)] = _Refined(x, self._network)
         return self._refined[id(x)].rows(records)

@@ -56,5 +56,5 @@ class Statistician:
         return self.trainer.scores(params, x)
 
     def _statistics(self, shard: Shard) -> Vector:
-        features = shard.x.astype(np.float32) * np.float32(self.input_scale)  # as the network reads them
+        features = np.asarray(shard.x, np.float32) * np.float32(self.input_scale)  # as the network reads them
         return self.scheme.statistics(features, shard.y)

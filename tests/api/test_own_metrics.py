@@ -91,7 +91,7 @@ def later(answers: Any, targets: Any) -> float:
         ([seconds], "metric 'seconds' has a name that is taken"),
         ([brier, brier], "metric 'brier' has a name that is taken"),
         ([3], "must be functions or module:function, got int"),
-        (["nowhere_at_all:f"], "module 'nowhere_at_all' cannot be imported"),
+        (["nowhere_at_all:f"], "module 'nowhere_at_all' cannot be imported.*PYTHONPATH"),
         (brier, "metrics= must be a list"),
     ],
 )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import sottovoce as sv
+from sottovoce.config.experiment import parse
 from sottovoce.core.errors import DataError, InputError, PrivacyError
 
 RNG = np.random.default_rng(7)
@@ -28,6 +29,28 @@ def test_a_named_model_learns_a_number_and_tells_errors_in_its_units() -> None:
     assert result["selected_by"] == "r2"
     assert result["verdict"] is None
     assert np.abs(result.predict(X[:50]) - Y[:50]).mean() < 6
+
+
+@pytest.mark.parametrize("model", ["linear", "mlp"])
+@pytest.mark.parametrize("columns", [3, 60, 300])
+def test_squared_losses_do_not_diverge_unless_a_rate_is_given(model: str, columns: int) -> None:
+    rng = np.random.default_rng(columns)
+    alike = 0.9 * rng.standard_normal((400, 1)) + 0.4 * rng.standard_normal((400, columns))
+    y = alike.sum(1) + rng.standard_normal(400)
+
+    result = sv.simulate((alike.astype(np.float32), y), model, task="regression", clients=10, rounds=12)
+
+    assert result["r2_final"] > 0.2
+
+
+def test_only_a_squared_loss_takes_the_rate_that_is_safe() -> None:
+    rates = [
+        parse({"model": model}).client.client_lr
+        for model in ({"task": "regression"}, {"task": "regression", "loss": "huber"}, {"name": "mlp"})
+    ]
+
+    assert rates == ["auto", 0.1, 0.1]
+    assert parse({"model": {"task": "regression"}, "client": {"client_lr": 0.3}}).client.client_lr == 0.3
 
 
 def test_two_workers_give_the_bits_of_one() -> None:

@@ -128,6 +128,18 @@ def test_predictions_on_the_test_records_agree_with_the_runs_own_accuracy(
     assert (final["model"], best["model"], len(final["predictions"])) == ("final", "best", len(digits.y_test))
 
 
+def test_a_folder_and_a_pattern_are_predicted_file_after_file(trained: Path, shell: Shell) -> None:
+    (trained.parent / "new").mkdir()
+    for name in ("a", "b"):
+        shutil.copy(trained.parent / "patients.csv", trained.parent / "new" / f"{name}.csv")
+    single = rows(shell("predict", "run", "--data", "patients.csv").out)
+    folder, pattern = (rows(shell("predict", "run", "--data", name).out) for name in ("new", "new/*.csv"))
+
+    assert folder == pattern
+    assert [row["predicted"] for row in folder] == 2 * [row["predicted"] for row in single]
+    assert "holds no table" in shell("predict", "run", "--data", "run").err
+
+
 def test_predict_works_without_labels_and_with_columns_in_any_order(trained: Path, shell: Shell) -> None:
     (trained.parent / "new.csv").write_text("name,sex,age\nJo,male,90\nAl,female,21\nSam,,\nKim,other,50\n")
 

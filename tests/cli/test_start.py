@@ -149,6 +149,7 @@ def test_of_public_records_the_twin_stands_in_the_report(tmp_path: Path, capsys:
         ([*FILES, "--declare", "ward", "--yes"], "--declare must be COLUMN=LOW..HIGH"),
         ([*FILES, "--label", "died", "--ignore", "died", "--yes"], "--ignore died is the label or the person"),
         ([*FILES, "--label", "died", "--declare", "ward=a,b", "--yes"], "in no category of the schema"),
+        ([FILES[0], "--label", "died", "--declare", "bmi=1000..2000", "--yes"], "outside the range 1000 to 2000"),
         ([*FILES, "--epsilon", "0", "--yes"], "--epsilon must be in"),
         ([*FILES, "--label", "died"], "nothing was written; start again with --yes"),
     ],

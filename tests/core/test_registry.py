@@ -104,6 +104,7 @@ def test_a_name_of_ours_cannot_be_taken_and_the_list_says_so(package: Any) -> No
             "raise RuntimeError('boom')",
             "bird 'owl' of the package 'broken': module 'broken_a' cannot be imported: boom",
         ),
+        ("import not_there", "module 'broken_a' cannot be imported: No module named 'not_there'"),
         ("", "bird 'owl' of the package 'broken': module 'broken_a' has no 'Owl'"),
         ("Owl = 3", "bird 'owl' of the package 'broken': 'Owl' is not a subclass of "),
         (OWL.replace("sings", "hoots"), "'Owl' does not define sings"),

@@ -190,6 +190,8 @@ def test_a_mixture_of_encodings_is_refused_with_its_line(tmp_path: Path, line: b
         ("a,b;c\n1,2;3\n", "line 1 can be cut at ',' and ';'"),
         ("a;b\n1,5;2\n1,5;2;3\n", "line 3 has 3 fields, the header 2"),
         ("a,b\n1,x\0y\n", "line 2 holds a zero byte"),
+        ('a,b\n1,2\n1,"x\n', "line 3: a field that begins with a quote must end with one"),
+        ('a,b\n"x"y,2\n', "line 2: a field that begins with a quote must end with one"),
     ],
 )
 def test_tables_that_have_two_readings_are_refused(tmp_path: Path, text: str, sentence: str) -> None:
@@ -197,6 +199,21 @@ def test_tables_that_have_two_readings_are_refused(tmp_path: Path, text: str, se
 
     with pytest.raises(DataError, match=sentence):
         read_csv(tmp_path / "t.csv")
+
+
+def test_a_name_of_two_lines_is_one_of_words(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('"weight\n(kg)",died\n70,1\n')
+
+    assert list(read_csv(tmp_path / "t.csv").columns) == ["weight (kg)", "died"]
+
+
+@pytest.mark.parametrize("cell", ["(12.5)", "'12'", "1,23,456", "٣٤", "€ 5", "=12"])
+def test_a_number_in_disguise_is_no_category(tmp_path: Path, cell: str) -> None:
+    rows = "".join(f"{age};{cell};{age % 2}\n" for age in range(40))
+    (tmp_path / "t.csv").write_text("age;dose;died\n" + rows, "utf-8")
+
+    with pytest.raises(DataError, match=r"t.csv line 2: column 'dose' holds numbers and also"):
+        load("t.csv", tmp_path, table=TableKeys(label="died"))
 
 
 CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\0\ufeff", exclude_categories=["Cs"]), max_size=6)

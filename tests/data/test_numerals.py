@@ -56,7 +56,13 @@ def test_doubtful_columns_follow_the_others_of_their_file_or_stay_open() -> None
     assert Marks({"a": ["1.234", "7"], "b": ["Doe, J", "Roe, K"]}).of("a") == "."
 
 
-@pytest.mark.parametrize(("text", "there"), [("12 %", True), ("<5", True), ("5 mg/l", True), ("12.5", False)])
+@pytest.mark.parametrize(
+    ("text", "there"),
+    [
+        *((text, True) for text in ("12 %", "<5", "5 mg/l", "(12.5)", "'7'", "=5", "1,23,456", "٣٤", "１２", "$1,200")),
+        *((text, False) for text in ("12.5", "V27", "12.03.2020", "12:30", "Paris", "")),
+    ],
+)
 def test_numbers_with_a_unit_are_noticed(text: str, there: bool) -> None:
     assert has_unit(text) is there
 

@@ -31,7 +31,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
     """What both estimators share: arguments by the names of `simulate`, and one run for each `fit`."""
 
     usual_model: ClassVar[str]
-    usual_lr: ClassVar[float]
+    usual_lr: ClassVar[float | None]
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
     """
 
     usual_model = "linear"
-    usual_lr = 0.05
+    usual_lr = None
 
     def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
         """Train on records whose owners `groups` names, and return the estimator."""

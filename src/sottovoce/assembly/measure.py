@@ -51,7 +51,7 @@ def coordinate_importance(parts: Parts, evaluator: Evaluator) -> Vector:
             batch = rng.permutation(records)[: table.public_batch]
         return evaluator.gradient(params, "public", batch)
 
-    return importance(gradient, parts.start, table.public_steps, parts.experiment.client.client_lr)
+    return importance(gradient, parts.start, table.public_steps, parts.training().client_lr)
 
 
 def measured_clip_norm(parts: Parts, evaluator: Evaluator, bound: Scheme) -> float | None:

@@ -54,7 +54,7 @@ from sottovoce.federation.engines.shared_memory import Arrays
 from sottovoce.federation.engines.worker import Blueprint
 from sottovoce.federation.growth import Growth
 from sottovoce.federation.stages.local_evaluation import records_aside
-from sottovoce.models import LocalTraining, Model, all_features
+from sottovoce.models import LocalTraining, Model, all_features, safe_lr
 from sottovoce.models.module import TorchNetwork
 from sottovoce.models.network import DropoutLayer
 from sottovoce.models.own_metrics import OwnMetric
@@ -201,6 +201,8 @@ class Parts:
         # A record or person trains on all of its rows: no batch mixes two of them.
         whole = client.batch_size == "all" or self.units is not None
         keys |= {"weighted_loss": client.balanced == WEIGHTED, "batch_size": None if whole else client.batch_size}
+        if client.client_lr == "auto":
+            keys["client_lr"] = safe_lr(self.network)
         return LocalTraining(**(keys | {"local_steps": 1} if self.scheme.single_step else keys))
 
     def blueprint(self) -> Blueprint:

@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from sottovoce.config.data import check_data
 from sottovoce.config.devices import check_devices, make_dropout
+from sottovoce.config.model import squared_defaults
 from sottovoce.config.names import GRIDS, NAMED, check_names
 from sottovoce.config.privacy import ballot_form, check_ballots, check_defence, check_units, unit_defaults
 from sottovoce.config.statistics import StatisticsTable, check_statistics, one_round
@@ -176,18 +177,18 @@ class Experiment(Table):
 
     @model_validator(mode="before")
     @classmethod
-    def _complete_units(cls, tables: Any) -> Any:
-        """Fill in what the file leaves out where records or persons are protected (docs/records.md)."""
+    def _complete(cls, tables: Any) -> Any:
+        """Fill in what the file leaves out where records or persons are protected, or a loss is squared."""
         if not isinstance(tables, Mapping):
             return tables
         if tables.get("statistics") is not None:
             return one_round(tables)
         privacy = tables.get("privacy")
         unit = privacy.get("unit") if isinstance(privacy, Mapping) else getattr(privacy, "unit", None)
-        if unit not in ("record", "person"):
-            return tables
-        filled = dict(tables)
-        for name, defaults in unit_defaults(tables).items():
+        filled, defaults_of = dict(tables), squared_defaults(tables)
+        if unit in ("record", "person"):
+            defaults_of = unit_defaults(tables)
+        for name, defaults in defaults_of.items():
             given = tables.get(name, {})
             if isinstance(given, Mapping):
                 filled[name] = {**defaults, **given}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -86,6 +87,13 @@ class EncoderTable(Table):
         None, description="Of an .onnx file that reads tokens: its tokenizer.json. Not set: it reads none."
     )
     output: str | None = Field(None, description="Of an .onnx file: the output to take. Not set: the first.")
+
+
+def squared_defaults(tables: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the defaults of a file that learns numbers, where they differ: steps on a squared loss can diverge."""
+    model, client = (table if isinstance(table := tables.get(name), Mapping) else {} for name in ("model", "client"))
+    squared = model.get("task") == "regression" and model.get("loss", "auto") not in ("absolute", "huber")
+    return {"client": {"client_lr": "auto"}} if squared and client.get("optimizer", "sgd") == "sgd" else {}
 
 
 class ModelTable(Table):

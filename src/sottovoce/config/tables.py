@@ -123,11 +123,11 @@ class ClientTable(Table):
         description='Records in one step, drawn at random; a client with fewer uses what it has. "all": every record '
         "in every step.",
     )
-    client_lr: float = Field(
+    client_lr: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
         0.1,
-        gt=0,
         description="Learning rate of the client: how far one step moves the model. Lower it if the loss grows or "
-        "becomes null.",
+        'becomes null. "auto", the default of a squared loss: 1 / (1 + values that the model reads), at most 0.1. '
+        "Steps of that size do not diverge where a record's values have a mean square of 1 or less.",
     )
     optimizer: Literal["sgd", "adam"] = Field(
         "sgd",

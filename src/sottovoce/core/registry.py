@@ -220,6 +220,13 @@ def _imported(place: str, where: str) -> Any:
         return getattr(importlib.import_module(module), attribute)
     except AttributeError:
         raise InputError(f"{where}: module {module!r} has no {attribute!r}") from None
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):  # something that it imports itself
+            raise InputError(f"{where}: module {module!r} cannot be imported: {error}") from error
+        raise InputError(
+            f"{where}: module {module!r} cannot be imported: it is not where Python looks; if its file is in this "
+            "folder, begin the command with PYTHONPATH=."
+        ) from error
     except Exception as error:  # whatever a foreign module raises while it is imported
         raise InputError(f"{where}: module {module!r} cannot be imported: {error}") from error
 

@@ -151,23 +151,32 @@ def _block(
 ) -> list[tuple[str, ...]]:
     """Return the next rows, without columns that have no name; add the lines at which they end."""
     block: list[tuple[str, ...]] = []
-    for row in rows:
-        if not row:
-            continue
-        if len(row) != header.width:
-            raise DataError(
-                f"{path} line {rows.line_num + skipped} has {len(row)} fields, the header {header.width}; "
-                "mend the line, and put quotes around fields that hold the separator"
+    try:
+        for row in rows:
+            if not row:
+                continue
+            if len(row) != header.width:
+                raise DataError(
+                    f"{path} line {rows.line_num + skipped} has {len(row)} fields, the header {header.width}; "
+                    "mend the line, and put quotes around fields that hold the separator"
+                )
+            numbers.append(rows.line_num + skipped)
+            block.append(
+                tuple(row) if len(header.places) == header.width else tuple(row[place] for place in header.places)
             )
-        numbers.append(rows.line_num + skipped)
-        block.append(tuple(row) if len(header.places) == header.width else tuple(row[place] for place in header.places))
-        if len(block) == size:
-            break
+            if len(block) == size:
+                break
+    except csv.Error as error:
+        line = (numbers[-1] if numbers else skipped + 1) + 1
+        raise DataError(
+            f"{path} line {line}: a field that begins with a quote must end with one, and a quote inside it is written "
+            f"twice ({error}); mend the line"
+        ) from None
     return block
 
 
 def _header(path: Path, fields: Sequence[str]) -> _Header:
-    header = [name.strip() for name in fields]
+    header = [" ".join(name.split()) for name in fields]  # a name may have a line break in it
     named = [(place, name) for place, name in enumerate(header) if name]
     if not named:
         raise DataError(f"{path} is empty or begins with an empty line; its first line must name the columns")

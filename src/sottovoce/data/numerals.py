@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
@@ -29,6 +30,8 @@ _WRITTEN: Final = {
     for mark, other in ((POINT, COMMA), (COMMA, POINT))
 }
 _MARKED: Final = re.compile(rf"[-+\u2212.,{_GROUPS}\d]+", re.ASCII)
+_AROUND: Final = " ()[]'\"`´‘’“”="
+_LISTED: Final = re.compile(r"[-+]?\d+(?:,\d+){2,}(?:\.\d+)?", re.ASCII)
 _WITH_UNIT: Final = re.compile(
     rf"(?:[<>≤≥~]\s*)?(?:[€$£]\s*)?([-+]?\d[\d.,{_GROUPS}]*?)\s*(?:[%‰€$£]|[a-zA-Zµ°]{{1,4}}(?:/[a-zA-Z]{{1,4}})?)?"
 )
@@ -60,9 +63,20 @@ def looks_numeric(cell: str) -> bool:
 
 
 def has_unit(cell: str) -> bool:
-    """Tell whether a cell is a number with a sign or a short word behind it, such as "12 %" or "5 mg"."""
-    found = _WITH_UNIT.fullmatch(cell)
-    return found is not None and found[1] != cell and looks_numeric(found[1].strip())
+    """Tell whether a cell is a number with something about it that is not read: "12 %", "(5)", "'7'", "1,23,456".
+
+    >>> [has_unit(cell) for cell in ("5 mg", "(12.5)", "'7'", "\u0663\u0664", "1,23,456", "12.5", "V27", "12.03.2020")]
+    [True, True, True, True, True, False, False, False]
+    """
+    if looks_numeric(cell):
+        return False
+    bare = unicodedata.normalize("NFKC", cell).strip(_AROUND)
+    if not bare.isascii():
+        bare = "".join(str(unicodedata.digit(letter, letter)) for letter in bare)
+    if looks_numeric(bare) or _LISTED.fullmatch(bare):
+        return True
+    found = _WITH_UNIT.fullmatch(bare)
+    return found is not None and looks_numeric(found[1].strip())
 
 
 class Notation(NamedTuple):

@@ -215,7 +215,7 @@ def _dataset(table: CsvTable, keys: TableKeys, schema: Schema) -> Dataset:
     order = [*schema.columns, *(name for name in table.columns if name not in schema.columns)]
     fitted = fit_columns(table, schema, ~test, special, order)
     made = replace(_with_label(table, fitted, keys, schema, ~test), id=keys.person or keys.id, split=how)
-    for part in table.parts:  # a site whose unit or codes are others is named
+    for part in table.parts or (table,):  # a site whose unit or codes are others is named
         check_ranges(part, made)
     y = made.labels(table)
     _check_labels(table, made, y)

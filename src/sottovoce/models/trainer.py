@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, NamedTuple, Protocol
@@ -17,6 +18,8 @@ from sottovoce.core.vectors import Vector
 from sottovoce.models.base import Model
 
 ADAM_EPSILON: Final = 1e-8  # Kingma and Ba's, and torch's; it is no privacy budget
+
+_USUAL_LR: Final = 0.1  # [client] client_lr of classes
 
 _GFLOP_A_SECOND: Final = 30.0  # of our kernels on one core of a usual processor
 _PER_UPDATE: Final = 1e-4  # seconds beside the products: batches, clipping, coding
@@ -88,6 +91,19 @@ def class_weights(y: NDArray[Any]) -> NDArray[np.float32]:
     """
     _, places, counts = np.unique(y, return_inverse=True, return_counts=True)
     return np.asarray(len(y) / (len(counts) * counts[places]), np.float32)
+
+
+def safe_lr(model: Model) -> float:
+    """Return a rate at which steps on a squared loss do not diverge: 1 / (1 + values of a record), at most 0.1.
+
+    The curvature is at most the mean of |x|^2 + 1, which is no more where the values have a mean square of 1. It holds
+    for linear models and depends on nobody's records; networks with hidden layers kept to it in all that was tried.
+
+    >>> from sottovoce.models.zoo import network
+    >>> safe_lr(network("logistic", (4,), 2)), safe_lr(network("logistic", (99,), 2))
+    (0.1, 0.01)
+    """
+    return min(_USUAL_LR, 1 / (1 + math.prod(model.trained.input_shape)))
 
 
 class Trainer(Protocol):

@@ -20,8 +20,9 @@ from sottovoce.core.errors import DataError, InputError, RunError, WireError
 from sottovoce.core.target import Target
 from sottovoce.core.validate import one_of
 from sottovoce.core.vectors import Vector
-from sottovoce.data import Preprocessing, is_table, read_records, read_tables
+from sottovoce.data import Preprocessing, read_records, read_tables, table_files
 from sottovoce.data.files import read_npz
+from sottovoce.data.table_files import names_table
 from sottovoce.models import LearningTask, LocalTraining, Model, evaluate, make_trainer
 from sottovoce.models.export import FORMS, export
 from sottovoce.models.judgement import judged
@@ -121,8 +122,11 @@ class SavedModel:
         return None if described is None else Preprocessing.of(described)
 
     def predict_file(self, path: Path) -> Prediction:
-        """Predict the records of a csv or npz file; labels are used to measure, and may be absent."""
-        if not is_table(path.name):
+        """Predict the records of tables (a file, a pattern, a folder) or of an npz file.
+
+        Labels are used to measure, and may be absent.
+        """
+        if not path.is_dir() and not names_table(str(path)):
             target = self.network.task.target
             x, y = read_records(path, target.kind)
             if (
@@ -139,7 +143,7 @@ class SavedModel:
                 f"{path} is a table, but the run was trained on {self.inputs.get('data')}, whose records are no rows "
                 f"of one; give an npz file with x of shape (records, {', '.join(map(str, self.network.input_shape))})"
             )
-        table = read_tables([path])
+        table = read_tables(table_files(str(path)))
         labelled = all(name in table.columns for name in self.preprocessing.label_columns)
         y = self.preprocessing.labels(table) if labelled else None
         return self.predict(self.preprocessing.apply(table), y, where=str(path))

@@ -161,11 +161,12 @@ def _usual(experiment: Experiment) -> list[Axis]:
     A scheme with a step of its own has `server_lr`. The sign of a single gradient does not depend on the clients' rate.
     """
     scheme, privacy, axes = experiment.make_scheme(), experiment.privacy, []
+    rate = experiment.client.client_lr
     if privacy is not None and scheme.form != "signs" and privacy.clipping == "fixed":
         norms = _NORMS if privacy.clip_norm is None else _around(privacy.clip_norm)
         axes.append(Axis(("privacy", "clip_norm"), norms))
     if not (scheme.single_step and scheme.form == "signs"):
-        axes.append(Axis(("client", "client_lr"), _around(experiment.client.client_lr)))
+        axes.append(Axis(("client", "client_lr"), _around(0.1 if rate == "auto" else rate)))
     if "server_lr" in scheme.own_keys():
         axes.append(Axis(("scheme", "server_lr"), _around(getattr(scheme, "server_lr"))))  # noqa: B009
     elif experiment.server.lr != "auto":

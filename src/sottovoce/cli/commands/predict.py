@@ -24,7 +24,10 @@ EXAMPLE = "Example: sottovoce predict runs/patients --data new-patients.csv --ou
 
 def predict(
     run: RunFolderPath,
-    data: Annotated[Path, typer.Option("--data", metavar="FILE", help="Records, .csv or .npz.", show_default=False)],
+    data: Annotated[
+        Path,
+        typer.Option("--data", metavar="FILE", help="Records: tables (also a folder), or .npz.", show_default=False),
+    ],
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FILE", help="Write the predictions here, as CSV.", show_default=False),

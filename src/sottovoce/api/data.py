@@ -54,6 +54,7 @@ class Columns:
     id: Any = None  # the column with the owners, or their numbers, one a record
     person: Any = None  # the column that says whom a record is about, or their numbers, one a record
     split: str | None = None
+    subgroup: str | None = None
     schema: Any = None
     classes: Sequence[Any] | int | None = None  # the labels in order, or how many there are of 0, 1, ...
     kind: Kind = "class"  # what a label is
@@ -61,7 +62,7 @@ class Columns:
 
     def refuse(self, what: str, *allowed: str) -> None:
         """Raise if an argument is given that this kind of data has no use for."""
-        for name in ("label", "id", "person", "split", "schema", "classes"):
+        for name in ("label", "id", "person", "split", "subgroup", "schema", "classes"):
             if name not in allowed and getattr(self, name) is not None:
                 raise InputError(f"{name}= is for another kind of data than {what}; remove it")
 
@@ -145,11 +146,11 @@ def _is_frame(data: Any) -> bool:
 
 
 def _named(source: Source, test: Any, columns: Columns, folder: str | None, aside: Aside) -> Loaded:
-    columns.refuse(repr(source), "label", "id", "person", "split", "schema", "classes")
+    columns.refuse(repr(source), "label", "id", "person", "split", "subgroup", "schema", "classes")
     if not is_file(source, folder) or not isinstance(test, str | Path):
         _no_test(test, f"{source!r}; of a file name another in test=")
     classes = _counted(columns.classes, source)
-    words = {name: getattr(columns, name) for name in ("label", "id", "person", "split", "schema")}
+    words = {name: getattr(columns, name) for name in ("label", "id", "person", "split", "subgroup", "schema")}
     keys: dict[str, Any] = {}
     for name, word in words.items():
         if name == "label" and columns.kind == "answers" and isinstance(word, list | tuple):
@@ -181,7 +182,7 @@ def _counted(classes: Sequence[Any] | int | None, source: Source) -> int | None:
 
 def _frame(frames: list[Any], test: Any, columns: Columns, aside: Aside) -> Loaded:
     """Read frames, or dicts of columns, one a site; preprocessing and test records are those of CSV files."""
-    columns.refuse("a frame", "label", "id", "person", "split", "schema")
+    columns.refuse("a frame", "label", "id", "person", "split", "subgroup", "schema")
     _no_test(test, "a frame: name a column with split=")
     if columns.label is None:
         raise InputError('a frame needs the name of its label column: label="..."')
@@ -193,6 +194,7 @@ def _frame(frames: list[Any], test: Any, columns: Columns, aside: Aside) -> Load
         id=columns.id,
         person=columns.person,
         split=columns.split,
+        subgroup=columns.subgroup,
         schema=columns.schema,
         name="frame",
         aside=aside,

@@ -77,6 +77,7 @@ def simulate(
     id: Any = None,
     person: Any = None,
     split: str | None = None,
+    subgroup: str | None = None,
     schema: Any = None,
     classes: Sequence[Any] | int | None = None,
     callbacks: Any = (),
@@ -99,6 +100,7 @@ def simulate(
     engine      what plays the clients, the `name` of `[engine]`: "ray" for a cluster, with `address`
     id          the column, or the array, that says who owns each record, for `partition="by-id"`
     person      the column, or the array, that says whom each record is about, for `sv.Privacy(unit="person")`
+    subgroup    the column of a table by whose values the final model is judged, such as the sex
     classes     the labels in order, or how many there are if they are 0, 1, ...; a private run on arrays needs them,
                 because what is taken from the clients' labels is published with the model
     seeds       play so many seeds, from `seed` on, each charged in full; the result is the first seed's, `Result.seeds`
@@ -153,6 +155,7 @@ def simulate(
         id=id,
         person=person,
         split=split,
+        subgroup=subgroup,
         schema=schema,
         classes=classes,
         kind=LABELS[learns.task],

@@ -210,11 +210,12 @@ def _with_test_records(experiment: Experiment, dataset: Dataset) -> Dataset:
                 f"the server has no records of {table.source!r}, which only sites hold; name a file of its own in "
                 '[data] test, or set [experiment] evaluation = "none"'
             )
-        read = read_like(dataset, table.test, table.folder, table.decimal)
+        read = read_like(dataset, table.test, table.folder, table.decimal, table.subgroup)
         theirs = is_clients(table.test, experiment)
         test = Owned("clients: it is their file") if theirs else Public("the server's own test records")
         told = f"{len(read.y_test)} records of {Path(table.test).name}"
-        return replace(dataset, x_test=read.x_test, y_test=read.y_test, test_data=told, test_from=test)
+        found = replace(dataset, x_test=read.x_test, y_test=read.y_test, test_data=told, test_from=test)
+        return replace(found, subgroups=read.subgroups, sites=None)
     known = table.classes if is_file(table.source, table.folder) and dataset.target.kind == "class" else None
     asked = None if dataset.target.kind == "class" else table_keys(experiment)
     own = load(table.source, folder=table.folder, table=asked, classes=known)

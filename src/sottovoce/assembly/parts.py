@@ -371,6 +371,7 @@ def table_keys(experiment: Experiment) -> TableKeys:
         id=table.id,
         person=table.person,
         split=table.split,
+        subgroup=table.subgroup,
         schema=table.schema,
         aside=experiment.aside,
         decimal=table.decimal,
@@ -574,8 +575,10 @@ def _with_test(experiment: Experiment, dataset: Dataset, source: str) -> Dataset
         experiment.data.folder,
         Owned("clients: it is their file") if is_clients(source, experiment) else None,
     )
+    groups = None
     if dataset.preprocessing is not None and is_table(source):
-        other = read_like(dataset, source, folder, experiment.data.decimal)
+        other = read_like(dataset, source, folder, experiment.data.decimal, experiment.data.subgroup)
+        groups = other.subgroups
         x, y = other.x_test, other.y_test
         if whose is None and dataset.owners & other.owners:
             whose = Owned("clients: somebody owns train and test records")
@@ -591,6 +594,8 @@ def _with_test(experiment: Experiment, dataset: Dataset, source: str) -> Dataset
         test_data=f"{len(y)} records of {Path(source).name}",
         test_from=whose,
         properties={},
+        subgroups=groups,
+        sites=None,
     )
 
 

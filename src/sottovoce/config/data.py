@@ -60,6 +60,11 @@ class DataTable(Table):
         description='Of a table: a column of "train" and "test". Not set: a fifth is set aside for tests; '
         "in a private run only with test_public.",
     )
+    subgroup: str | None = Field(
+        None,
+        description="Of a table: a column, such as the sex, by whose values the final model is judged on test records "
+        "(docs/quality.md). It stays a feature unless the schema ignores it. Not set: no subgroups are told.",
+    )
     test: str | None = Field(
         None,
         description="File with the test records, of the same form as the source: a table (.csv), or x and y (.npz). "

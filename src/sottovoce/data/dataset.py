@@ -32,6 +32,14 @@ class Property(NamedTuple):
     test: NDArray[np.uint8]
 
 
+class Grouping(NamedTuple):
+    """The group of each test record: a value of a declared column, or the site that it comes from."""
+
+    column: str
+    names: tuple[str, ...]
+    places: NDArray[np.int64]
+
+
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """Train and test records of one task.
@@ -68,6 +76,8 @@ class Dataset:
     fitted: Mapping[str, str] = field(default_factory=dict)
     placeholder: bool = False  # zeros in the place of train records that are not here
     ranged: tuple[int, ...] = ()
+    subgroups: Grouping | None = None  # of the test records, by [data] subgroup
+    sites: Grouping | None = None  # of the test records, by their owner
 
     def __post_init__(self) -> None:
         if self.x_train.shape[1:] != self.x_test.shape[1:]:
@@ -144,6 +154,8 @@ class Dataset:
             test_data=NO_TEST,
             test_from=Owned(),
             properties={},
+            subgroups=None,
+            sites=None,
         )
 
     def describe_inputs(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from sottovoce.core.provenance import OF_CLIENTS, Owned, Provenance
 from sottovoce.core.target import Kind, Target
 from sottovoce.data.compact import stretched
 from sottovoce.data.csv_file import CsvTable, join
-from sottovoce.data.dataset import Dataset
+from sottovoce.data.dataset import Dataset, Grouping
 from sottovoce.data.features import held_out, held_out_rows
 from sottovoce.data.numerals import Decimal
 from sottovoce.data.preprocessing import (
@@ -36,6 +36,8 @@ from sottovoce.data.same_records import Origin, check_open
 from sottovoce.data.schema import Schema, read_schema
 from sottovoce.data.table_files import as_text, read_file, table_files
 
+MOST_SUBGROUPS: Final = 50
+MOST_SITES: Final = 200  # that are told one by one
 FEW_OWNERS: Final = 25  # below, a fifth of the owners would be a poor test set: records are set aside instead
 
 
@@ -54,6 +56,7 @@ class TableKeys:
     id: str | None = None
     person: str | None = None
     split: str | None = None
+    subgroup: str | None = None
     schema: str | None = None
     aside: Aside = "fifth"
     decimal: Decimal | None = None
@@ -64,7 +67,9 @@ class TableKeys:
     def given(self) -> list[str]:
         """Name the keys that are set."""
         return [
-            name for name in ("label", "id", "person", "split", "schema", "decimal") if getattr(self, name) is not None
+            name
+            for name in ("label", "id", "person", "split", "subgroup", "schema", "decimal")
+            if getattr(self, name) is not None
         ]
 
     @property
@@ -131,7 +136,13 @@ def _name_of(files: Sequence[Path]) -> str:
     return f"{files[0].name} and {len(files) - 1} more"
 
 
-def read_like(dataset: Dataset, name: str, folder: Path | str | None = None, decimal: Decimal | None = None) -> Dataset:
+def read_like(
+    dataset: Dataset,
+    name: str,
+    folder: Path | str | None = None,
+    decimal: Decimal | None = None,
+    subgroup: str | None = None,
+) -> Dataset:
     """Read another table as `dataset`, which comes from a table too, was read; all records are both train and test."""
     known = Preprocessing.of(dataset.preprocessing or {})
     files = table_files(name, folder)
@@ -141,7 +152,9 @@ def read_like(dataset: Dataset, name: str, folder: Path | str | None = None, dec
     _check_labels(table, known, y)
     owners = frozenset(table.columns.get(known.id or "", ())) - {""}
     short = Path(name).name.split(".")[0]
-    return replace(dataset, name=short, x_train=x, y_train=y, x_test=x, y_test=y, ids=None, persons=None, owners=owners)
+    groups = _subgroups(table, subgroup, known.missing_values, np.ones(len(y), np.bool_))
+    made = replace(dataset, name=short, x_train=x, y_train=y, x_test=x, y_test=y, ids=None, persons=None, owners=owners)
+    return replace(made, subgroups=groups, sites=None)
 
 
 def table_dataset(
@@ -151,6 +164,7 @@ def table_dataset(
     id: str | None = None,
     person: str | None = None,
     split: str | None = None,
+    subgroup: str | None = None,
     schema: Schema | Mapping[str, Any] | Path | str | None = None,
     name: str = "table",
     aside: Aside = "fifth",
@@ -161,7 +175,8 @@ def table_dataset(
 
     Of a list of frames each is an owner, unless `id` is given.
     `id` names the column that says who owns a record, `person` the one that says whom it is about, `split` one that
-    holds "train" or "test"; without `split` a fifth of the records is set aside for tests, by a hash. `schema` is a
+    holds "train" or "test", `subgroup` one by whose values the
+    model is judged; without `split` a fifth of the records is set aside for tests, by a hash. `schema` is a
     file, its tables, or a `Schema`.
 
     >>> few = {"age": [30, 41, None, 58, 66], "sick": [False, True, False, True, True]}
@@ -180,7 +195,7 @@ def table_dataset(
     else:
         table = as_table(cast("Mapping[str, Sequence[Any]]", columns), name)
     named = label if isinstance(label, str) else tuple(label)
-    keys = TableKeys(named, id, person, split, aside=aside, kind=kind, label_range=label_range)
+    keys = TableKeys(named, id, person, split, subgroup, aside=aside, kind=kind, label_range=label_range)
     return _dataset(table, keys, schema or Schema())
 
 
@@ -244,6 +259,8 @@ def _dataset(table: CsvTable, keys: TableKeys, schema: Schema) -> Dataset:
         ranged=made.ranged,
         test_data=how,
         test_from=_owner(split, whose, test),
+        subgroups=_subgroups(table, keys.subgroup, schema.missing_values, some),
+        sites=_sites_of(owners, keys.id, some),
     )
     return made_set if test.any() else made_set.untested()
 
@@ -263,6 +280,31 @@ class _Who(NamedTuple):
 def _numbered(who: _Who | None, chosen: NDArray[np.bool_]) -> NDArray[np.int64] | None:
     """Return a number for each name, of the records that are chosen."""
     return None if who is None else who.places[chosen].astype(np.int64)
+
+
+def _sites_of(owners: _Who | None, column: str | None, chosen: NDArray[np.bool_]) -> Grouping | None:
+    """Return the site of each chosen record, by its column or file; None where they are not known, or too many."""
+    if owners is None or len(owners.names) > MOST_SITES:
+        return None
+    names = owners.names if column else tuple(name.partition(" ")[2] for name in owners.names)  # without the place
+    return Grouping(column or "file", names, owners.places[chosen].astype(np.int64))
+
+
+def _subgroups(
+    table: CsvTable, column: str | None, missing: Sequence[str], chosen: NDArray[np.bool_]
+) -> Grouping | None:
+    """Return the value of a declared column for each chosen record; a missing one is a group too."""
+    if column is None:
+        return None
+    cells = ["missing" if cell in missing else cell for cell in compress(column_of(table, column), chosen.tolist())]
+    names = tuple(sorted(set(cells)))
+    if len(names) > MOST_SUBGROUPS:
+        raise DataError(
+            f"{table.name}: [data] subgroup = {column!r} has {len(names)} different values, at most {MOST_SUBGROUPS} "
+            "can be told apart; name a column of few, such as ranges of an age"
+        )
+    place = {name: number for number, name in enumerate(names)}
+    return Grouping(column, names, np.array([place[cell] for cell in cells], np.int64))
 
 
 def _owner(split: str | None, owners: _Who | None, test: NDArray[np.bool_]) -> Provenance | None:

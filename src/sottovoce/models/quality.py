@@ -153,6 +153,35 @@ def confusion(answers: Answers, classes: int) -> NDArray[np.int64]:
     return np.bincount(places, minlength=classes * classes).reshape(classes, classes)
 
 
+def by_group(answers: Answers, column: str, names: Sequence[str], places: NDArray[np.int64]) -> dict[str, Any]:
+    """Judge a model group by group, with the worst one and the mean of the worst tenth of groups.
+
+    Of classes and answers by accuracy, of numbers by the mean error. A group without test records is left out.
+    """
+    number = answers.task.target.kind == "number"
+    each = (
+        np.abs(answers.errors) if number else np.asarray(answers.correct, np.float64).reshape(len(places), -1).mean(1)
+    )
+    measure = "mae" if number else "accuracy"
+    groups = []
+    for place, name in enumerate(names):
+        inside = places == place
+        if records := int(inside.sum()):
+            value = float(each[inside].mean())
+            told: dict[str, Any] = {"name": name, "records": records, measure: value if math.isfinite(value) else None}
+            whole = answers.task.target.kind == "class"
+            groups.append(told | ({"interval": list(accuracy_interval(value, records, LEVEL))} if whole else {}))
+    known = [group for group in groups if group[measure] is not None]
+    worst = sorted(known, key=lambda group: -group[measure] if number else group[measure])
+    tenth = [group[measure] for group in worst[: math.ceil(len(worst) / 10)]]
+    return {
+        "column": column,
+        "groups": groups,
+        "worst": worst[0]["name"] if worst else None,
+        f"worst_tenth_{measure}": sum(tenth) / len(tenth) if tenth else None,
+    }
+
+
 def calibration(answers: Answers) -> dict[str, Any]:
     """Return how far the stated probabilities are from how often they come true.
 

@@ -72,9 +72,27 @@ def lines(record: Record) -> dict[str, str]:
     worst = told.get("worst_class")
     if isinstance(worst, dict):
         shown["worst class"] = f"{worst.get('name')!r}, accuracy {decimal(worst.get('accuracy'))}"
+    shown |= _worst_groups(told)
     if finite(told.get("calibration_error")) is not None:
         shown["calibration error"] = decimal(told["calibration_error"])
     shown |= _threshold(told)
+    return shown
+
+
+def _worst_groups(told: Record) -> dict[str, str]:
+    """Return the worst subgroup and the worst site in words, of several."""
+    shown = {}
+    for key, noun in (("subgroups", "subgroup"), ("sites", "site")):
+        groups = told.get(key)
+        listed = groups.get("groups") if isinstance(groups, dict) else None
+        if not isinstance(groups, dict) or not isinstance(listed, list) or len(listed) < 2:
+            continue
+        worst = next((group for group in listed if group.get("name") == groups.get("worst")), None)
+        if worst is not None:
+            measure = "accuracy" if "accuracy" in worst else "mae"
+            of = f" of {groups.get('column')!r}" if key == "subgroups" else ""
+            words = f"{worst['name']!r}{of}, {METRICS[measure].words} {decimal(worst[measure])}"
+            shown[f"worst {noun}"] = f"{words} ({count(worst['records'])} test records)"
     return shown
 
 

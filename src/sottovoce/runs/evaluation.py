@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sottovoce.assembly.parts import Parts
 from sottovoce.assembly.stages import MEASUREMENT, ServerSide, stages
@@ -24,9 +25,10 @@ from sottovoce.federation.stages.evaluation import measure
 from sottovoce.federation.stages.local_evaluation import summarise_clients
 from sottovoce.models import better, evaluate
 from sottovoce.models.judgement import judged
+from sottovoce.models.metrics import as_answers
 from sottovoce.models.noisy_quality import NoisySums, choose_threshold
 from sottovoce.models.own_metrics import measure_own, read_metrics
-from sottovoce.models.quality import remedies
+from sottovoce.models.quality import by_group, remedies
 from sottovoce.privacy import Ledger
 from sottovoce.runs.exposure import UNMEASURED, with_seen
 from sottovoce.runs.journal import Journal
@@ -170,7 +172,7 @@ def model_quality(parts: Parts, evaluator: Evaluator, state: State, records: Seq
         quality["threshold"] = quality["threshold"] and quality["threshold"] | chosen
         reason = None if quality["threshold"] else _HIDDEN if parts.network.binary else _TWO_ONLY
         quality["threshold_reason"] = reason
-        return _told(parts, quality)
+        return _told(parts, quality | dict.fromkeys(("subgroups", "sites")) | dict.fromkeys(_GROUP_REASONS, _SUMS))
     if way != "server":
         reason = "nothing was measured"
         if way == "federated":
@@ -179,7 +181,35 @@ def model_quality(parts: Parts, evaluator: Evaluator, state: State, records: Seq
     scores = evaluator.scores(model_of(state), "test")
     scores = parts.boundary.release(scores, parts.provenance("test"), "the test records")
     quality = judged(scores, parts.dataset.y_test, parts.network.task, class_names(parts))
-    return _told(parts, quality | _threshold(parts, evaluator, state))
+    return _told(parts, quality | _threshold(parts, evaluator, state) | _by_groups(parts, scores))
+
+
+_GROUP_REASONS: Final = ("subgroups_reason", "sites_reason")
+_SUMS: Final = "sites send noisy sums of classes alone; name test records that are nobody's ([data] test)"
+
+
+def _by_groups(parts: Parts, scores: NDArray[np.float32]) -> Record:
+    """Judge the model by the declared subgroup and by site, or say why not.
+
+    Guarantee: `scores` were released, and groups are of the same records. A private run tells of no single site.
+    """
+    dataset, told = parts.dataset, Record()
+    unknown = {
+        "subgroups": "[data] subgroup names no column"
+        if parts.experiment.data.subgroup is None
+        else "test records do not tell their subgroup",
+        "sites": "test records do not tell which site they are from, or there are too many sites",
+    }
+    answers = as_answers(scores, dataset.y_test, parts.network.task)
+    for name, grouping in (("subgroups", dataset.subgroups), ("sites", dataset.sites)):
+        reason = None
+        if grouping is None or len(grouping.places) != len(dataset.y_test):
+            reason = unknown[name]
+        if name == "sites" and parts.experiment.privacy is not None:
+            reason = "a private run tells nothing of a single site; operator.jsonl has what its operator may see"
+        judged_so = None if grouping is None or reason else by_group(answers, *grouping)
+        told |= {name: judged_so, f"{name}_reason": reason}
+    return told
 
 
 def _told(parts: Parts, quality: Record) -> Record:

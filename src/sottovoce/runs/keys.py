@@ -377,7 +377,9 @@ class Summary(CostRecord, total=False):
             "`accuracy_by_class`, `worst_class`, `confusion` (rows: what records are, columns: what they are taken "
             "for), `sensitivity` and `specificity` (two classes), `calibration_error` and its bins `calibration`, and "
             "the decision `threshold` of the best balanced accuracy (`probability`, `chosen_on`), or null and "
-            "`threshold_reason`. Where sites measured, all of it follows from noisy sums, and `noise` says so"
+            "`threshold_reason`; by the values of [data] subgroup and by site `subgroups` and `sites` (`column`, "
+            "`groups`, the `worst`, the mean of the worst tenth), or null and `subgroups_reason`, `sites_reason`. "
+            "Where sites measured, all of it follows from noisy sums, and `noise` says so"
         ),
     ]
     quality_reason: Annotated[str | None, Key("why `quality` is null, or null")]

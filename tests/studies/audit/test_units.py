@@ -15,11 +15,15 @@ from sottovoce.models.units import Units
 from sottovoce.studies.audit import Audit, audit
 from sottovoce.studies.audit.federation import make_federation
 from sottovoce.studies.audit.options import ready_to_play
+from sottovoce.studies.audit.outsider import Trace
 from sottovoce.studies.audit.presence import presence
 from sottovoce.studies.audit.rules import each_share
 from sottovoce.studies.audit.server_play import play_server_games
 from sottovoce.studies.audit.sites import real_training, secret_coins
+from sottovoce.studies.audit.units import UnitFormulas
+from sottovoce.threats.audit.bounds import epsilon_of_mu
 from sottovoce.threats.audit.finding import AuditFinding
+from sottovoce.threats.audit.noise import NoiseSample
 from tests.federation.test_persons import write_sites
 from tests.studies.audit import unit_breaks as breaks
 from tests.studies.audit.small import quickly
@@ -80,6 +84,17 @@ def test_half_of_what_is_proven_is_shown() -> None:
     assert found.epsilon_site / 2 < found.epsilon_site_lower <= found.epsilon_site
     assert found.epsilon / 2 < found.epsilon_lower <= found.epsilon
     assert {"epsilon_site", "epsilon_site_lower"} <= set(found.document())
+
+
+def test_the_bound_of_an_outsider_composes_over_rounds_as_gaussians_do() -> None:
+    """At confidence 1 - 1e-6 the bound is below the truth, and with so many canaries not far below."""
+    rng, noise = np.random.default_rng(0), NoiseSample(4.0, discrete=False)
+    noise.add(rng.normal(0, 2, 100_000))
+    present, absent = (rng.normal(mean, 2, 20_000).tolist() for mean in (1.0, 0.0))
+    trace = Trace(UnitFormulas(make_federation(*ready_to_play(sites(), quickly(games=4))).plan), noise, rounds=100)
+    trace.present, trace.absent = present, absent
+
+    assert 0.7 * epsilon_of_mu(0.5 * 10, 1e-5) < trace.conditional(1e-5, 1e-6) <= epsilon_of_mu(0.5 * 10, 1e-5)
 
 
 def looked(scheme: str = "fl-std", games: int = 8, **tables: dict[str, Any]) -> list[AuditFinding]:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-WHICH = ("engine", "lean", "schemes", "privacy", "secagg", "ballots", "threats", "report")
+WHICH = ("engine", "own", "small", "lean", "schemes", "privacy", "secagg", "ballots", "threats", "report")
 
 
 def main() -> int:

@@ -7,6 +7,7 @@ computed may be published, is for the caller (`privacy/release.py`).
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -51,14 +52,17 @@ def accuracy_interval(accuracy: float, records: int, level: float = LEVEL) -> tu
     >>> [round(bound, 3) for bound in accuracy_interval(0.8, 100)]
     [0.72, 0.88]
     """
-    from scipy.stats import binom
+    from scipy.special import bdtr  # scipy.stats, which has the quantile, takes a second to import
 
     right, tail = round(accuracy * records), (1 - level) / 2
     if right in (0, records):
         gap = 1 - tail ** (1 / records)
         return (0.0, gap) if right == 0 else (1 - gap, 1.0)
-    low, high = binom.ppf([tail, 1 - tail], records, accuracy) / records
-    return float(low), float(high)
+
+    def quantile(share: float) -> float:
+        return bisect_left(range(records), share, key=lambda count: float(bdtr(count, records, accuracy))) / records
+
+    return quantile(tail), quantile(1 - tail)
 
 
 def verdict(accuracy: float, records: int, baseline: Baseline) -> str | None:

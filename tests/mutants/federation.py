@@ -8,7 +8,7 @@ __all__ = ["MUTANTS"]
 
 NOISE_KEYS = "tests/federation/test_noise_keys.py"
 
-TOGETHER = "tests/federation/test_client.py -k together"
+TOGETHER = "tests/federation/test_client.py::test_noisy_messages_are_sent_together_byte_for_byte_as_alone"
 
 MUTANTS = (
     of(

@@ -272,7 +272,10 @@ def _quality(evidence: Evidence) -> dict[str, Any]:
         "baseline": judged.get("baseline") or missing,
         "by_class": classes or missing,
         "worst_class": judged.get("worst_class") or missing,
-        "by_group": judged.get("groups") or "unknown: no column of the test records was declared a group",
+        "by_subgroup": judged.get("subgroups")
+        or judged.get("subgroups_reason")
+        or "unknown: no [data] subgroup was declared",
+        "by_site": judged.get("sites") or judged.get("sites_reason") or "unknown: no site's own numbers are told",
         "calibration_error": judged.get("calibration_error"),
         "price_of_privacy": price_of_privacy(evidence.config, summary, evidence.twin),
     }

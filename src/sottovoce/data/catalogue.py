@@ -12,6 +12,7 @@ from sottovoce.core.registry import Registry
 from sottovoce.data import adult, cifar, hospital, images, imdb
 from sottovoce.data.dataset import Dataset
 from sottovoce.data.dead_leaves import LEAVES, leaves
+from sottovoce.data.premier import FEATURES, PREMIER, TEST, TRAIN, premier
 
 
 @dataclass(frozen=True)
@@ -235,6 +236,16 @@ DEAD_LEAVES: Final = Source(
     home="drawn",
     by_hand="they are drawn from a seed, so there is nothing to fetch",
 )
+PREMIER_SYNTHETIC: Final = Source(
+    PREMIER,
+    (TRAIN, TEST),
+    (FEATURES,),
+    2,
+    "none needed: synthetic, drawn from a seed",
+    make=premier,
+    home="drawn",
+    by_hand="they are drawn from a seed, so there is nothing to fetch",
+)
 
 SOURCES: Final[Registry[Source]] = Registry(
     "data set",
@@ -250,6 +261,7 @@ SOURCES: Final[Registry[Source]] = Registry(
         "diabetes130": f"{__name__}:DIABETES130",
         "adult": f"{__name__}:ADULT",
         LEAVES: f"{__name__}:DEAD_LEAVES",
+        PREMIER: f"{__name__}:PREMIER_SYNTHETIC",
     },
     instance=Source,
     labels=("name",),

@@ -98,10 +98,8 @@ def printed_cost(table: Published, row: Row, down: bool) -> float | None:
     experiment = resolve(table, row, "full")
     scheme = experiment.scheme.name
     source = experiment.data.source
-    dim = {"diabetes130": MEDICAL, "cifar10": CIFAR, "imdb": IMDB}.get(source, FASHION)
-    rate = {"diabetes130": Fraction(100, 5011 if table.name in ("4.3", "5.4") else 5010)}.get(
-        source, experiment.cohort.sample_rate
-    )
+    dim = {"premier-synthetic": MEDICAL, "cifar10": CIFAR, "imdb": IMDB}.get(source, FASHION)
+    rate = experiment.cohort.sample_rate
     ratio = float(experiment.scheme.keys.get("ratio", 1.0))
     bits = 32.0
     if scheme in ("fl-sign", "sign-sgd") and not (down and scheme == "fl-sign"):
@@ -152,7 +150,7 @@ def test_the_noise_of_epsilon_2_and_4_is_the_papers_accountants() -> None:
         noise = parts[part]["privacy"]["noise_multiplier"]
         values = curve(sample_rate=1 / 60, rounds=200, delta=1e-5, noise_multiplier=noise, accountant="moments")
         assert values[-1] == pytest.approx(epsilon, rel=2e-3)
-    noise = read_setup("medical-cs").parts["dp"]["privacy"]["noise_multiplier"]
+    noise = read_setup("medical-cs-small").parts["dp"]["privacy"]["noise_multiplier"]
     values = curve(sample_rate=1 / 10, rounds=100, delta=1e-5, noise_multiplier=noise, accountant="moments")
     assert values[-1] == pytest.approx(1, abs=1e-3)
 

@@ -192,7 +192,7 @@ def test_what_waits_for_one_receiver_is_bounded_and_holds_up_nobody_else() -> No
         Address("127.0.0.1", 1, tls=False), test_transport.Ear(), name="x", topic="t", credentials=None, most=1000
     )
 
-    sent = [transport.publish("to/1", bytes(900)) for _ in range(50)]
+    sent = [transport.publish("to/1", bytes([number]) * 900) for number in range(50)]
 
     assert sent.count(True) == 2, "the broker has acknowledged nothing"
     assert transport.publish("to/2", bytes(900))

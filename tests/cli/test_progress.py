@@ -19,6 +19,17 @@ def test_time_left_is_reckoned_from_rounds_that_were_really_played() -> None:
     assert left[4] == pytest.approx(5 * 2.0)
 
 
+def test_a_resumed_server_counts_neither_void_rounds_nor_its_wait_for_nodes() -> None:
+    moments = iter([0.0, 0.00001, 900.0, 902.0])
+    clock = TimeLeft(10, now=lambda: next(moments))
+
+    left = [clock.tick({"round": 1, "seconds": 2.0}), clock.tick({"round": 2, "seconds": 0.0, "void": True})]
+    left += [clock.tick({"round": round_, "seconds": 2.0}) for round_ in (3, 4)]
+
+    assert left[:2] == [None, None]
+    assert left[2] == pytest.approx(7 * 4.0) and left[3] == pytest.approx(6 * 3.0)
+
+
 def test_a_line_says_what_went_wrong_even_between_evaluations(capsys: pytest.CaptureFixture[str]) -> None:
     lines = Lines(named=True)
     lines.start("a", 10)

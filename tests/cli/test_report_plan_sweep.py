@@ -104,7 +104,7 @@ def test_a_damaged_run_is_warned_about_and_the_others_are_shown(shell: Shell, fi
     ]
     assert "damaged: " in (here / "page.html").read_text(encoding="utf-8")
     assert [run["status"] for run in document["runs"]] == ["finished", "damaged"]
-    assert "config.toml cannot be read" in document["runs"][1]["reason"]
+    assert "config.toml is damaged" in document["runs"][1]["reason"]
     nothing = shell("report", "broken", "gone")
     assert (nothing.code, nothing.out, nothing.err.count("\n")) == (2, "", 1)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -13,9 +14,39 @@ import numpy as np
 import pytest
 
 import sottovoce
+from sottovoce.cli import main
+from sottovoce.core.files import replace_file
 from sottovoce.runs.folder import read_rounds, read_summary
 
 from .conftest import COMMAND, Shell, environment, process
+
+
+def test_a_full_disk_names_the_file_and_what_to_do(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    def full(path: Path, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        with pytest.raises(OSError, match="No space left") as told:
+            replace_file(tmp_path / "mark", b"1")
+        patch.setattr("sottovoce.config.experiment.load", lambda *_: replace_file(tmp_path / "mark", b"1"))
+        assert main(["plan", "any.toml"]) == 4
+
+    assert told.value.filename == str(tmp_path / "mark") and not list(tmp_path.iterdir())
+    words = f"{tmp_path / 'mark'}: No space left on device; make room there, and start the same command again"
+    assert words in capsys.readouterr().err
+
+
+def test_a_config_that_was_cut_is_damaged(shell: Shell, tmp_path: Path) -> None:
+    file, out = tmp_path / "run.toml", tmp_path / "out"
+    file.write_text('[data]\nsource = "digits"\nclients = 4\n[cohort]\nsample_rate = 1\n[experiment]\nrounds = 1\n')
+    assert shell("run", str(file), "--out", str(out)).code == 0
+    text = (out / "config.toml").read_text()
+    (out / "config.toml").write_text(text[: len(text) // 2].rstrip("\n"))
+
+    again = shell("run", str(file), "--out", str(out), "--resume")
+
+    assert again.code == 2 and "config.toml is damaged" in again.err and "begin another run" in again.err
 
 
 def test_a_run_prints_a_table_to_stdout_and_a_line_for_each_evaluation_to_stderr(shell: Shell, here: Path) -> None:

@@ -17,7 +17,7 @@ from sottovoce.deployment.keys import add_nodes, init_federation, sign_roster
 from sottovoce.deployment.roster import Roster
 from sottovoce.deployment.server.serve import serve
 from sottovoce.deployment.trial.trial import deal, deployable
-from sottovoce.federation.engines.mqtt.carrier import Listener
+from sottovoce.federation.engines.mqtt.carrier import LinkQuality, Listener
 from sottovoce.federation.engines.mqtt.envelope import Kind, kind_of, phase_of, topic_from
 
 __all__ = ["NODES", "Killed", "Processes", "federate"]
@@ -103,6 +103,12 @@ class _Carried:
 
     def flush(self, seconds: float) -> bool:
         return True
+
+    def link(self) -> LinkQuality:
+        return LinkQuality()
+
+    def attend(self, *, busy: bool) -> None:
+        pass
 
     def wire(self) -> tuple[int, int]:
         return 0, 0

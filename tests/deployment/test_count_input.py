@@ -16,7 +16,8 @@ import pytest
 from sottovoce.cli import main
 from sottovoce.config.experiment import to_toml
 from sottovoce.core.errors import InputError, PrivacyError, RunError
-from sottovoce.deployment.helper.count import count
+from sottovoce.deployment.helper.count import _bound, _listen, count
+from sottovoce.deployment.helper.frames import HelperAddress
 from sottovoce.deployment.helper.keys import add_helper
 from sottovoce.deployment.helper.service import Desk, open_desk
 from sottovoce.deployment.keys import renew, sign_roster
@@ -95,6 +96,15 @@ def test_a_port_that_is_taken_is_one_sentence_and_no_account(
         assert main(["count", str(file), *told]) == 2
     assert f"--listen {where} cannot be listened to: Address already in use; give another" in capsys.readouterr().err
     assert not (tmp_path / "state").exists()
+
+
+def test_a_helper_that_cannot_answer_yet_refuses_callers() -> None:
+    with _bound(HelperAddress("127.0.0.1", 0)) as held:
+        place = held.getsockname()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(place, 5)
+        _listen(held, HelperAddress(*place))
+        socket.create_connection(place, 5).close()
 
 
 def test_two_helpers_do_not_share_an_account(

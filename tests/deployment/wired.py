@@ -28,7 +28,7 @@ from sottovoce.deployment.node.state import Book
 from sottovoce.deployment.party import Identity
 from sottovoce.deployment.roster import Roster, RosterEntry
 from sottovoce.federation.aggregation.secure import SimulatedKeys
-from sottovoce.federation.engines.mqtt.carrier import Listener
+from sottovoce.federation.engines.mqtt.carrier import UNKNOWN, LinkQuality, Listener
 from sottovoce.federation.engines.mqtt.engine import MqttEngine, ServerPlace
 from sottovoce.federation.engines.mqtt.envelope import topic_from, topic_to
 from sottovoce.models import Shard
@@ -132,6 +132,8 @@ class Carried:
     topic: str
     connections: int = 0
     will: tuple[str, bytes] | None = None
+    quality: LinkQuality = UNKNOWN
+    busy: bool = False
 
     def connect(self) -> None:
         self.connections += 1
@@ -148,6 +150,12 @@ class Carried:
 
     def wire(self) -> tuple[int, int]:
         return 0, 0
+
+    def link(self) -> LinkQuality:
+        return self.quality
+
+    def attend(self, *, busy: bool) -> None:
+        self.busy = busy
 
     def close(self) -> None:
         self.loop.listen(self.topic, None)
@@ -191,6 +199,7 @@ class Wired:
     engine: MqttEngine
     loop: Loop
     federation: str
+    quality: LinkQuality = UNKNOWN  # of every node's link
     nodes: dict[int, Node] = field(default_factory=dict)
     carriers: dict[int, Carried] = field(default_factory=dict)
     ears: dict[int, Ear] = field(default_factory=dict)
@@ -202,7 +211,8 @@ class Wired:
         number = member.number
         node = self.nodes[number] = Node(member, book or Book(None, None))
         ear = self.ears[number] = Ear(node, self.federation, queue.SimpleQueue())
-        carrier = self.carriers[number] = Carried(self.loop, ear, topic_to(self.federation, number))
+        carrier = Carried(self.loop, ear, topic_to(self.federation, number), quality=self.quality)
+        self.carriers[number] = carrier
 
         def run() -> None:
             self.overs[number] = talk(node, ear, carrier)
@@ -220,7 +230,14 @@ class Wired:
 
 
 @contextmanager
-def wired(experiment: Experiment, *, nodes: bool = True, meddle: Meddle | None = None, **place: Any) -> Iterator[Wired]:
+def wired(
+    experiment: Experiment,
+    *,
+    nodes: bool = True,
+    meddle: Meddle | None = None,
+    quality: LinkQuality = UNKNOWN,
+    **place: Any,
+) -> Iterator[Wired]:
     """Start an engine and, with `nodes`, a node for every client."""
     parts, roster = parts_of(experiment), roster_of(experiment.data.clients)
     settings = {"phase_timeout": 20.0, "train_timeout": 20.0, "min_nodes": experiment.data.clients, **place}
@@ -235,7 +252,7 @@ def wired(experiment: Experiment, *, nodes: bool = True, meddle: Meddle | None =
     )
     loop = Loop() if meddle is None else Loop(meddle)
     engine = MqttEngine(where, lambda ear: Carried(loop, ear, topic_from(roster.federation, "+")))
-    held = Wired(engine, loop, roster.federation)
+    held = Wired(engine, loop, roster.federation, quality)
     try:
         with engine:
             if nodes:

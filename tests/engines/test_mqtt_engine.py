@@ -17,7 +17,16 @@ from sottovoce.checks.twin import Hand, Played, TwinAccount, few, play, same
 from sottovoce.config.experiment import Experiment
 from sottovoce.core.errors import RunError
 from sottovoce.federation.engine import Reply, Request, drive
-from sottovoce.federation.engines.mqtt.envelope import SERVER, Envelope, Kind, open_message, topic_from
+from sottovoce.federation.engines.mqtt.carrier import UNKNOWN, LinkQuality
+from sottovoce.federation.engines.mqtt.envelope import (
+    OVERHEAD,
+    SERVER,
+    Envelope,
+    Kind,
+    kind_of,
+    open_message,
+    topic_from,
+)
 from sottovoce.federation.engines.mqtt.greeting import Facts
 from sottovoce.federation.round import server_round
 from tests.deployment.wired import RUN, Wired, member_of, parts_of, roster_of, server_key, signing_key, until, wired
@@ -336,6 +345,103 @@ def test_a_node_that_talks_without_end_fills_no_memory() -> None:
 
     assert kept == [0, 0]
     assert engine.status.late == 40
+
+
+THIN = LinkQuality(0.5, 1.0)  # parts of 4 kB
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_thin_links_carry_parts_and_the_same_bits(secure: bool) -> None:
+    experiment = small(model={"name": "mlp", "hidden": 40}, **(SECURE if secure else {}))
+    kinds: dict[Kind, int] = {}
+
+    def count(topic: str, message: bytes) -> list[tuple[str, bytes]]:
+        kind = kind_of(message) or Kind.BYE
+        kinds[kind] = kinds.get(kind, 0) + 1
+        return [(topic, message)]
+
+    with wired(experiment, meddle=count, quality=THIN) as held:
+        ours = played(held, experiment, rounds=1)
+
+    assert same(ours, play(experiment, rounds=1))
+    assert kinds[Kind.PART] > 2 * 4, "the model down, and the update up, of four nodes"
+
+
+def test_what_came_before_a_cut_is_not_sent_again() -> None:
+    experiment = small(model={"name": "mlp", "hidden": 40})
+    came: list[int] = []
+    cut = threading.Event()
+
+    def break_off(topic: str, message: bytes) -> list[tuple[str, bytes]]:
+        """Lose what goes to node 2 after the first part, until it greets over its second connection."""
+        if topic.endswith("from/2") and kind_of(message) == Kind.HELLO and held.carriers[2].connections == 2:
+            cut.clear()
+        if not topic.endswith("to/2") or kind_of(message) != Kind.PART:
+            return [(topic, message)]
+        if cut.is_set():
+            return []
+        came.append(int.from_bytes(message[OVERHEAD - 64 + 24 :][:8], "little"))
+        if len(came) == 1:
+            cut.set()
+            threading.Timer(0.1, held.carriers[2].connect).start()
+        return [(topic, message)]
+
+    with wired(experiment, meddle=break_off, quality=THIN) as held, asking(held, experiment) as request:
+        reply = held.engine.send(request)
+        size = len(request.payloads[2])
+
+    assert sorted(reply.sizes) == [0, 1, 2, 3]
+    assert came == list(range(0, size, 4096)) and len(came) > 2
+
+
+def test_a_phase_closes_at_the_declared_share_but_never_below_what_the_sum_needs() -> None:
+    experiment = small()
+
+    def silent(topic: str, message: bytes) -> list[tuple[str, bytes]]:
+        return [] if topic.endswith("from/3") and kind_of(message) == Kind.ANSWER else [(topic, message)]
+
+    with wired(experiment, meddle=silent, close=0.7, train_timeout=60.0) as held, asking(held, experiment) as request:
+        reply = held.engine.send(request)
+        assert reply.left == {3: "was not waited for: enough had answered"} and sorted(reply.sizes) == [0, 1, 2]
+        held.engine.place = replace(held.engine.place, train_timeout=5.0)
+        strict = held.engine.send(request._replace(round=2, least=4))
+
+    assert strict.left == {3: "did not answer within 5 s"}
+
+
+def test_those_whose_answers_are_not_needed_are_not_missed() -> None:
+    experiment = small()
+
+    def silent(topic: str, message: bytes) -> list[tuple[str, bytes]]:
+        return [] if topic.endswith("from/3") and kind_of(message) == Kind.ANSWER else [(topic, message)]
+
+    with wired(experiment, meddle=silent, train_timeout=60.0) as held, asking(held, experiment) as request:
+        reply = held.engine.send(request._replace(enough=3))
+
+    assert sorted(reply.sizes) == [0, 1, 2] and not reply.left and not reply.failures
+
+
+def test_what_a_node_says_of_its_link_lengthens_no_phase_beyond_the_time_outs() -> None:
+    experiment = small(model={"name": "mlp", "hidden": 40})
+    times = {"phase_timeout": 5.0, "train_timeout": 7.0}
+    with wired(experiment, quality=LinkQuality(1e9, 1e-3), **times) as held, asking(held, experiment) as request:
+        until(lambda: held.engine.status.there == 4)
+
+        assert held.engine._nodes[1].link.rate == 1.0
+        assert held.engine._seconds(request._replace(phase="advertise"), 1) == 5.0 + 7.0
+        assert held.engine._seconds(request, 1) == 7.0
+        assert held.engine._grace(held.engine._nodes[1]) == 5.0
+
+
+def test_a_slow_link_of_unknown_rate_gives_the_model_time_to_travel() -> None:
+    assert LinkQuality(0.001, 0.0).part == 0 and LinkQuality(5.0, 0.0).part == 1 << 14
+    assert LinkQuality(5.0, 0.0).least_rate == 80.0 and UNKNOWN.least_rate == 0.0
+    experiment = small(model={"name": "mlp", "hidden": 40})
+    times = {"phase_timeout": 60.0, "train_timeout": 600.0}
+    with wired(experiment, quality=LinkQuality(5.0), **times) as held, asking(held, experiment) as request:
+        seconds = held.engine._seconds(request._replace(phase="advertise"), 1)
+
+    assert seconds == pytest.approx(60 + 3 * len(request.payloads[1]) / 80, rel=0.01)
 
 
 def test_nobody_waits_long_for_those_who_are_gone() -> None:

@@ -8,12 +8,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Annotated, cast
+from typing import Annotated, Final, cast
 
 import typer
 
@@ -37,6 +38,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)  # no room on the disk, or in the quota
 
 
 def _version(asked: bool) -> None:
@@ -93,7 +96,8 @@ def _main(arguments: Sequence[str] | None, told: list[str]) -> int:
     except OSError as error:  # a full disk or a missing permission: the machine's trouble, no bug
         discard_stdout()
         where = f"{error.filename}: " if error.filename else ""
-        return _refuse(f"{where}{error.strerror or error}", RunError.exit_code, told)
+        advice = "; make room there, and start the same command again" if error.errno in _FULL else ""
+        return _refuse(f"{where}{error.strerror or error}{advice}", RunError.exit_code, told)
     except Exception as error:
         return _refuse(f"{type(error).__name__}: {error}", RunError.exit_code, told, bug=True)
     if code == 130:  # typer's answer to Ctrl-C where no command had a better one

@@ -27,7 +27,8 @@ class TimeLeft:
     """Estimate of the time left, from the rounds that were really played.
 
     A resumed run hands over its old rounds first, all at once. A round that was played took at least its own seconds
-    since the one before; an old one did not, and is not counted.
+    since the one before; an old one did not, and is not counted, nor is one that was void. Before the first
+    that is played a server may have waited for nodes.
     """
 
     def __init__(self, rounds: int, now: Callable[[], float] = time.monotonic) -> None:
@@ -40,8 +41,9 @@ class TimeLeft:
     def tick(self, record: Record) -> float | None:
         """Take in a round and return the seconds left, or None while they are not known."""
         now, seconds = self._now(), float(record.get("seconds") or 0.0)
-        if self._last is not None and now - self._last >= 0.9 * seconds:
-            self._spent += now - self._last
+        if self._last is not None and now - self._last >= max(0.9 * seconds, 1e-3):
+            waited = bool(seconds) and not self._played
+            self._spent += min(now - self._last, 2 * seconds) if waited else now - self._last
             self._played += 1
         self._last = now
         if not self._played:

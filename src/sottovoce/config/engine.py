@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from sottovoce.config.table import Table, named
 from sottovoce.core.errors import InputError
 from sottovoce.federation.engines.kinds import ENGINES
-from sottovoce.federation.engines.mqtt.carrier import Address
+from sottovoce.federation.engines.mqtt.carrier import Address, DeclaredLink
 
 
 class EngineTable(Table):
@@ -51,13 +51,29 @@ class EngineTable(Table):
         gt=0,
         description='For name = "mqtt" and "flower": '
         "seconds that the server waits for the answers to a phase in which nobody "
-        "trains; who has not answered by then has dropped out of the round.",
+        "trains; who has not answered by then has dropped out of the round. A request that carries the model has as "
+        "long beside that as its bytes need on the node's link, up to train_timeout.",
     )
     train_timeout: float = Field(
         600.0,
         gt=0,
         description='For name = "mqtt" and "flower": '
         "seconds that the server waits for the answers to a phase in which nodes train.",
+    )
+    slowest_link: str | None = Field(
+        None,
+        description='For name = "mqtt": the slowest link of the federation, such as "20 kbit/s, 1 s" (rate and round '
+        'trip) or "64 kbit/s, 1 s, 40 s down" (how long it may be gone at a time). `plan` and `serve` say before the '
+        "run whether a round's bytes fit into the time-outs on it, and the server waits so long for whoever is gone. "
+        "Not set: only what nodes measure counts.",
+    )
+    close: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description='For name = "mqtt" and "flower": '
+        "share of a round's nodes at which a phase goes on without those who have not answered; never fewer than the "
+        "sum needs. 1: a phase waits for all, as long as its time-outs say. Lower values leave slow nodes out.",
     )
     min_nodes: int = Field(
         3,
@@ -90,12 +106,19 @@ class EngineTable(Table):
             )
         if self.data is not None and not self.data.startswith(("/", "~", "$")):
             raise ValueError(f'[engine] data must be a path from /, ~ or a $VARIABLE on, got "{self.data}"')
-        if self.broker is not None:
-            try:
+        try:
+            if self.broker is not None:
                 Address.parse(self.broker)
-            except InputError as error:
-                raise ValueError(f"[engine] {error}") from None
+            if self.slowest_link is not None:
+                DeclaredLink.parse(self.slowest_link)
+        except InputError as error:
+            raise ValueError(f"[engine] {error}") from None
         return self
+
+    @property
+    def slowest(self) -> DeclaredLink | None:
+        """Return the slowest link; None: it is not declared."""
+        return None if self.slowest_link is None else DeclaredLink.parse(self.slowest_link)
 
 
 def _names_a_port(address: str) -> bool:

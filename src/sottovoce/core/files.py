@@ -47,7 +47,18 @@ def replacing(path: Path, mode: int = PUBLIC, suffix: str = "") -> Iterator[Path
     Guarantee: the file is the old one or the new one, whole, whenever the machine stops; after the block it is the new
     one. With mode `PRIVATE` nobody else can ever read it.
     """
-    _remove_left(path)
+    try:
+        _remove_left(path)
+        with _replacing(path, mode, suffix) as draft:
+            yield draft
+    except OSError as error:
+        if error.filename is None:  # a full disk tells no path
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
+def _replacing(path: Path, mode: int, suffix: str) -> Iterator[Path]:
     draft = path.with_name(f".{path.name}.{os.getpid()}.new{suffix}")
     draft.unlink(missing_ok=True)
     os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))

@@ -15,7 +15,7 @@ from sottovoce.deployment.party import node_user
 MESSAGE_LIMIT: Final = 64 * 2**20
 WAITING: Final = 2 * MESSAGE_LIMIT  # bytes that wait for one client
 _MEMORY: Final = 4 * 2**30  # bytes that a broker uses
-_KEEPALIVE: Final = 1200  # seconds; nodes ask for 900, and whoever is silent for longer is gone
+_KEEPALIVE: Final = 1200  # seconds; nodes ask for 220, and whoever is silent for longer is gone
 _MOSQUITTO: Final = PurePosixPath("/etc/mosquitto/sottovoce")
 _EMQX: Final = PurePosixPath("/etc/emqx/sottovoce")
 

@@ -70,6 +70,8 @@ class Request(NamedTuple):
     pinned: bool = False
     waits_for_all: bool = False  # the server goes on only when all have answered: nobody leaves before
     silent: frozenset[int] = frozenset()  # of the clients: these hear the request and leave (simulated dropout)
+    least: int = 0  # answers without which the round fails; an engine never goes on with fewer because of time saved
+    enough: int = 0  # answers after which the others add nothing: nobody is missed then; 0: all are wanted
     malicious: frozenset[int] = frozenset()  # of the round: these behave as the engine's workers were told
 
 

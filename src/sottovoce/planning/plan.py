@@ -28,11 +28,13 @@ from sottovoce.config.experiment import Experiment
 from sottovoce.core.errors import DataError
 from sottovoce.data import Dataset, Sizes, is_table, outline
 from sottovoce.devices import profile
+from sottovoce.federation.aggregation.aggregator import Costs
 from sottovoce.federation.aggregation.ballots.coding import Ballots
 from sottovoce.federation.aggregation.ballots.count import counting
 from sottovoce.federation.coding import Terms
 from sottovoce.federation.engine import Engine, drive
 from sottovoce.federation.guard import INFLUENCE, influence
+from sottovoce.federation.link_costs import BALLOTS_ADVICE, carried_in_round, on_link
 from sottovoce.federation.round import costs_of
 from sottovoce.federation.sums import mean
 from sottovoce.models.fronts import is_function
@@ -215,6 +217,7 @@ def _told(experiment: Experiment, known: _Known) -> dict[str, Any]:
         "bytes_per_client_total": load.bytes_total,
         "bytes_per_client_phase": {phase: sizes._asdict() for phase, sizes in costs.phases.items()},
         "bytes_enrolment_per_client": enrolment_cost(costs),
+        **link_cost(experiment, costs),
         **vote_cost(vote),
         **opening,
         "secure_overhead_up_bytes_per_client_round": None,
@@ -246,6 +249,22 @@ def _told(experiment: Experiment, known: _Known) -> dict[str, Any]:
         "seconds_per_round": seconds,
         "seconds_total": seconds and seconds * rounds,
     }
+
+
+def link_cost(experiment: Experiment, costs: Costs) -> dict[str, Any]:
+    """Return what a link carries for a round between machines, and how the slowest one that is declared copes."""
+    table, carried = experiment.engine, carried_in_round(costs.phases)
+    told: dict[str, Any] = {
+        "wire_bytes_per_client_round": carried,
+        "wire_factor": round(carried / max(1, costs.client.up + costs.client.down), 3),
+        "slowest_link": None,
+    }
+    if table.slowest is None:
+        return told
+    found = on_link(costs.phases, table.slowest, phase_timeout=table.phase_timeout, train_timeout=table.train_timeout)
+    advice = BALLOTS_ADVICE if table.slowest.outage and len(costs.phases) > 1 else None
+    link = {"link": table.slowest_link, "seconds_per_round": round(found.seconds, 1)}
+    return told | {"slowest_link": link | {"misfits": list(found.misfits), "advice": advice}}
 
 
 def _records(parts: Parts) -> dict[str, Any]:

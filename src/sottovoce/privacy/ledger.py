@@ -19,6 +19,7 @@ refused.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -358,7 +359,8 @@ class Ledger:
         except OSError as error:
             with suppress(OSError):
                 self._file.close()
-            raise RunError(f"{self.path} cannot be written: {error.strerror}; mend that, and start again") from None
+            full = "make room there" if error.errno == errno.ENOSPC else "mend that"
+            raise RunError(f"{self.path} cannot be written: {error.strerror}; {full}, and start again") from None
         self._step("after the sync")
         self._heads.append(str(entry["hash"]))
 

@@ -151,6 +151,10 @@ def _bytes(plan: Record) -> Section:
             f"a client and round (secure = {plan['secure']})",
             both(human_bytes(plan["bytes_up_per_client_round"]), human_bytes(plan["bytes_down_per_client_round"])),
         ),
+        (
+            "on its link between machines (with TLS, MQTT, acknowledgements)",
+            f"{human_bytes(plan['wire_bytes_per_client_round'])}, {plan['wire_factor']:.2f} times as much",
+        ),
         ("set-up, once a client", human_bytes(plan["bytes_setup_per_client"])),
         ("a client, whole run", human_bytes(plan["bytes_per_client_total"])),
         (
@@ -169,6 +173,12 @@ def _bytes(plan: Record) -> Section:
             cost = plan[key]
             rows.append((f"with {name} ({cost['needs']})", human_bytes(cost["up"]), human_bytes(cost["down"])))
     remarks = [f"real masks cannot be had: {plan['real_refused']}"] if plan["real_refused"] else []
+    if (link := plan["slowest_link"]) is not None:
+        facts.append(
+            (f"a round on the slowest link ({link['link']})", f"{link['seconds_per_round']:.0f} s, training beside")
+        )
+        remarks += [f"does not fit: {misfit}" for misfit in link["misfits"]]
+        remarks += [link["advice"]] if link["advice"] else []
     remarks += [plan["records_per_client"]["reason"]] if plan["records_per_client"]["reason"] else []
     remarks += [f"estimated, up to 3 % off: {', '.join(plan['estimated'])}"] if plan["estimated"] else []
     grid = Grid("With real secure aggregation, a client and round", ("phase", "up", "down"), tuple(rows))

@@ -113,8 +113,10 @@ def read_run(path: Path) -> Run:
         tables = tomllib.loads(text)
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(_no_run(path)) from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path / 'config.toml'} cannot be read: {error}") from None
+    except ValueError as error:
+        raise InputError(f"{path / 'config.toml'} is damaged: {error}") from None
+    except OSError as error:
+        raise InputError(f"{path / 'config.toml'} cannot be read: {error.strerror}") from None
     if not all(isinstance(table, dict) for table in tables.values()):
         raise InputError(f"{path / 'config.toml'} is damaged: every entry must be a table")
     try:

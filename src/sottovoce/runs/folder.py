@@ -117,9 +117,16 @@ class RunFolder:
 
         try:
             # Parsed, so that keys which did not exist when the run was started have their defaults.
-            old = parse(tomllib.loads((path / "config.toml").read_text(encoding="utf-8"))).identity()
-        except (OSError, tomllib.TOMLDecodeError, InputError) as error:
-            raise InputError(f"{path / 'config.toml'} cannot be read: {error}") from None
+            text = (path / "config.toml").read_text(encoding="utf-8")
+            if not text.endswith("\n"):
+                raise ValueError("its end is missing")
+            old = parse(tomllib.loads(text)).identity()
+        except (ValueError, InputError) as error:  # of a file that was written whole
+            raise InputError(
+                f"{path / 'config.toml'} is damaged: {error}; restore it from a copy, or begin another run with --out"
+            ) from None
+        except OSError as error:
+            raise InputError(f"{path / 'config.toml'} cannot be read: {error.strerror}") from None
         new = experiment.identity()
         for table in sorted(set(new) | set(old)):
             before, now = old.get(table, {}), new.get(table, {})

@@ -512,6 +512,17 @@ class PlanRecord(CostRecord, total=False):
         ),
     ]
     participations_per_client: Annotated[float, Key("how often that is")]
+    wire_bytes_per_client_round: Annotated[
+        int, Key("what a client's link carries in a round between machines, with TLS, MQTT and acknowledgements")
+    ]
+    wire_factor: Annotated[float, Key("how many times that is of the bytes up and down")]
+    slowest_link: Annotated[
+        dict[str, Any] | None,
+        Key(
+            "how long a round takes at least on `[engine] slowest_link`, which phases do not fit into the time-outs "
+            "there (`misfits`), and what would do better (`advice`); null if none is declared"
+        ),
+    ]
     paper_cost_up_bytes_all_rounds: Annotated[float, Key("the papers' formula for all rounds: bytes up of a client")]
     paper_cost_down_bytes_all_rounds: Annotated[float, Key("the papers' formula for all rounds: bytes down")]
     real_bytes_up_per_client_round: Annotated[

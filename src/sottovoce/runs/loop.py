@@ -27,6 +27,7 @@ from sottovoce.federation.aggregation.ballots.count import counting
 from sottovoce.federation.engine import Engine, Evaluator, drive
 from sottovoce.federation.engines.kinds import ENGINES
 from sottovoce.federation.growth import too_few_left
+from sottovoce.federation.link_costs import check_link
 from sottovoce.federation.optimise import model_of
 from sottovoce.federation.round import Server, costs_of, server_round
 from sottovoce.privacy import Ledger
@@ -156,7 +157,12 @@ def _new_folder(path: Path, parts: Parts, ready: ServerSide, given: Given) -> Ru
     """Make the folder of a run that begins, after everything that can be refused was checked."""
     experiment, parties = parts.experiment, parts.parties
     if ready.protection.vote_plan is None:  # elected coordinates are not known yet
-        make_timing(parts, costs_of(ready.server, ready.server.init(parts.start)))
+        costs, table = costs_of(ready.server, ready.server.init(parts.start)), experiment.engine
+        make_timing(parts, costs)
+        if parties.machines and table.slowest is not None:
+            check_link(
+                costs.phases, table.slowest, phase_timeout=table.phase_timeout, train_timeout=table.train_timeout
+            )
     environment, inputs = describe_environment(parts, given), parts.dataset.describe_inputs()
     if parties.machines:
         environment |= {"run": parties.new_run.hex(), "keys": keys_digest(parties.keys)}

@@ -52,7 +52,7 @@ def join(
     ] = None,
     keep_alive: Annotated[
         int, typer.Option("--keep-alive", metavar="SECONDS", min=5, max=65535, help="Time between two signs of life.")
-    ] = 900,
+    ] = 220,
     check: Annotated[
         bool, typer.Option("--check", help="Try keys, broker, schema, records and policy, and take no part.")
     ] = False,
@@ -103,6 +103,9 @@ def join(
         put_json({"node": ended.node, **numbers, **asdict(counts)})
     elif not quiet:
         sent = f"{human_bytes(counts.payload_up)} up, {human_bytes(counts.payload_down)} down"
+        if counts.wire_up is not None and counts.wire_down is not None:
+            carried = f"{human_bytes(counts.wire_up)} up, {human_bytes(counts.wire_down)} down"
+            sent = f"{sent}; its link carried {carried}"
         saying(log)(f"{over.words}: node {ended.node} gave {ended.answers} answers, {sent}")
 
 

@@ -27,7 +27,7 @@ from sottovoce.deployment.flower.node import answers, installed, switch
 from sottovoce.deployment.roster import Roster
 from sottovoce.deployment.server.serve import serve
 from sottovoce.federation.client import UPDATE_PHASES
-from sottovoce.federation.engines.mqtt.carrier import Listener
+from sottovoce.federation.engines.mqtt.carrier import LinkQuality, Listener
 from sottovoce.federation.engines.mqtt.envelope import (
     SERVER,
     Kind,
@@ -132,6 +132,13 @@ class GridCarrier:
                     return True
             time.sleep(_TICK)
         return False
+
+    def link(self) -> LinkQuality:
+        """Return nothing: Flower hides the links."""
+        return LinkQuality()
+
+    def attend(self, *, busy: bool) -> None:
+        """Do nothing."""
 
     def wire(self) -> tuple[int, int]:
         """Return the bytes of messages, without what Flower adds."""

@@ -43,11 +43,12 @@ def count(
             f"--simulate-randomness gives everybody the same secrets and is for tests on one machine; {place} is open "
             "to others"
         )
-    with _listener(place) as listener:  # before anything is written
+    with _bound(place) as listener:  # before anything is written
         desk, identity, roster = open_desk(experiment, keys, state, simulated=simulated)
         with desk:
             context, leader = tls(identity, listens=True), "" if roster.helper is None else roster.helper.leader
             log.info("%s", desk.story)
+            _listen(listener, place)  # only now: whoever calls while the plan is solved is told that nobody answers
             with Door(listener, context, leader) as door:
                 ready(HelperAddress(place.host, listener.getsockname()[1]))
                 with suppress(KeyboardInterrupt):
@@ -55,12 +56,28 @@ def count(
             return desk.run, desk.account.spent
 
 
-def _listener(place: HelperAddress) -> socket.socket:
+def _bound(place: HelperAddress) -> socket.socket:
+    """Return a socket that holds the address, and refuses whoever calls."""
+    bound = socket.socket(socket.AF_INET6 if ":" in place.host else socket.AF_INET, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        return socket.create_server(place, family=socket.AF_INET6 if ":" in place.host else socket.AF_INET)
+        bound.bind(place)
     except OSError as error:
-        why = str(error.strerror).split(" (")[0]  # Python adds what was tried
-        raise InputError(f"--listen {place} cannot be listened to: {why}; give another") from None
+        bound.close()
+        raise _taken(place, error) from None
+    return bound
+
+
+def _listen(bound: socket.socket, place: HelperAddress) -> None:
+    try:
+        bound.listen()
+    except OSError as error:  # another process began to listen meanwhile
+        raise _taken(place, error) from None
+
+
+def _taken(place: HelperAddress, error: OSError) -> InputError:
+    why = str(error.strerror).split(" (")[0]  # Python adds what was tried
+    return InputError(f"--listen {place} cannot be listened to: {why}; give another")
 
 
 def _answer_all(desk: Desk, door: Door) -> None:

@@ -33,7 +33,8 @@ from sottovoce.privacy import PrivacyPlan
 
 _AHEAD: Final = 2  # largest messages that wait while a node trains: a set-up, and the request after it
 _ROOM: Final = 60.0  # seconds that an answer waits until those before it have left
-KEEP_ALIVE: Final = 900  # seconds: an idle node sends some 100 bytes so often
+_QUIET: Final = 900.0  # seconds without a word after which no round waits for this node
+KEEP_ALIVE: Final = 220  # seconds: an idle node sends some 100 bytes so often; carriers' NAT forgets after 240
 
 INTERRUPTED: Final = "interrupted"
 
@@ -207,7 +208,9 @@ def join(
             credentials=TlsFiles(identity.certificate, identity.private_key, identity.ca),
             most=member.most,
             keep_alive=keep_alive,
+            lasting=True,
         )
+        stop.append(transport.stop)
         over = talk(node, ear, transport)
         return Outcome(over, member.number, node.answered, book.spent, transport.counts, node.offer)
 
@@ -215,23 +218,32 @@ def join(
 def talk(node: Node, ear: Ear, carrier: Carrier) -> Over:
     """Connect, and answer whatever comes until the node is over or interrupted."""
     carrier.connect()
-    log.info("connected as node %d", node.member.number)
     topic = topic_from(ear.federation, node.member.number)
     try:
         while node.over is None:
-            event = ear.events.get()
+            try:
+                event = ear.events.get(timeout=_QUIET if node.busy else None)
+            except queue.Empty:
+                node.busy = False
+                carrier.attend(busy=False)
+                continue
             ear.taken(event)
             if event is None:
                 return Over(0, INTERRUPTED)
-            for message in [node.hello(event)] if isinstance(event, int) else node.receive(event):
+            if isinstance(event, int) and not node.connection:
+                log.info("connected as node %d", node.member.number)
+            sent = [node.hello(event, carrier.link())] if isinstance(event, int) else node.receive(event)
+            carrier.attend(busy=node.busy)
+            for message in sent:
                 if not carrier.publish(topic, message, patience=_ROOM):
                     carrier.flush(_ROOM)
                     carrier.publish(topic, message)  # if there is still no room the server asks again
         return node.over
     finally:
-        carrier.flush(2.0)
-        carrier.publish(topic, node.last_will(node.connection))  # in order: the broker sends no will then
-        carrier.flush(2.0)
+        if node.connection:
+            carrier.flush(2.0)
+            carrier.publish(topic, node.last_will(node.connection))  # in order: the broker sends no will then
+            carrier.flush(2.0)
         carrier.close()
 
 

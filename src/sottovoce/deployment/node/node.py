@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -23,8 +24,10 @@ from sottovoce.deployment.offer import Offer
 from sottovoce.deployment.policy import Guard
 from sottovoce.federation.aggregation.ballots.count import in_run
 from sottovoce.federation.client import Client, ClientState, Knowledge
+from sottovoce.federation.engines.mqtt.carrier import LinkQuality
 from sottovoce.federation.engines.mqtt.envelope import NO_RUN, SERVER, Envelope, Kind, open_message
 from sottovoce.federation.engines.mqtt.greeting import Facts, Gone, Hello, Refusal, Welcome
+from sottovoce.federation.engines.mqtt.parts import Assembly, parts
 from sottovoce.federation.stages.evaluation import EVALUATION
 
 CHARGED: Final = "mask"  # the phase whose answer is a protected vector; where ballots are cast it is "train"
@@ -164,6 +167,10 @@ class Node:
         self._opening = False  # it plays round 0
         self._seat: _Seat | None = None
         self._beside: _Seat | None = None  # where it measures
+        self._link = LinkQuality()
+        self.part = 0  # bytes of a part of an answer, as its link wants them; 0: answers go whole
+        self._coming = Assembly(member.most)
+        self.busy = False  # a round waits for it
         self.answered = 0
         self.dropped = 0  # messages that did not open or did not fit
         self.over: Over | None = None
@@ -200,11 +207,24 @@ class Node:
             kept = memory.beside
             self._beside = _Seat(self._in_run(measurer, memory.run), kept.state, kept.round, kept.answers)
 
-    def hello(self, connection: int | None = None) -> bytes:
-        """Return the greeting to send over a connection."""
+    def hello(self, connection: int | None = None, link: LinkQuality | None = None) -> bytes:
+        """Return the greeting to send over a connection; what it showed of the link sets how answers are sent."""
         self._connection = connection or self._connection
+        if link is not None:
+            self._link, self.part = link, link.part
         joined = "" if self._run == NO_RUN or self._opening else self._run.hex()  # in round 0 a set-up is yet to come
-        hello = Hello(self.member.facts, self._life, self._connection, joined, self.member.expires)
+        has, held = self._coming.held
+        hello = Hello(
+            self.member.facts,
+            self._life,
+            self._connection,
+            joined,
+            self.member.expires,
+            round_trip=round(1e3 * self._link.round_trip),
+            rate=math.ceil(self._link.rate),
+            has=has,
+            held=held,
+        )
         return self._sign(Kind.HELLO, hello.pack())
 
     def last_will(self, connection: int) -> bytes:
@@ -221,7 +241,11 @@ class Node:
                 key_of=lambda sender: member.server if sender == SERVER else None,
                 most=member.most,
             )
-            return self._allowed(came, len(message))
+            if came.kind != Kind.PART:
+                return self._allowed(came, len(message))
+            self.busy = True
+            whole = self._coming.add(came, Kind.ASK)
+            return self._counted(len(message)) if whole is None else self._allowed(whole, len(message))
         except SottovoceError as error:
             self.dropped += 1
             log.debug("dropped: %s", error)
@@ -242,6 +266,12 @@ class Node:
         except PolicyError as error:
             log.warning("round %d, %s: refused: %s", came.round, came.phase, error)
             return [self._sign(Kind.REFUSAL, POLICY, came)] if came.kind == Kind.ASK else []
+
+    def _counted(self, size: int) -> list[bytes]:
+        """Count bytes of which nothing can be made yet."""
+        if self._guard is not None:
+            self._guard.admit(size, came=True)
+        return []
 
     def _act(self, came: Envelope) -> list[bytes]:
         if came.kind == Kind.HELLO:
@@ -357,7 +387,15 @@ class Node:
                 log.warning("round %d: a second, different request for %s was refused", came.round, came.phase)
                 reason = f"phase {came.phase} of round {came.round} was answered already, to another request"
                 stored = _Stored(asked, Kind.REFUSAL, reason.encode())
-        return [self._sign(stored.kind, stored.payload, came)]
+        self.busy = came.phase not in (LAST, "train")
+        return self._parts(stored, came)
+
+    def _parts(self, stored: _Stored, to: Envelope) -> list[bytes]:
+        """Return an answer as it travels: in parts if the link is too thin for all of it at once."""
+        if stored.kind != Kind.ANSWER or not 0 < self.part < len(stored.payload):
+            return [self._sign(stored.kind, stored.payload, to)]
+        whole = replace(to, kind=stored.kind, sender=self.member.number, receiver=SERVER, payload=stored.payload)
+        return [part.sign(self.member.signing_key) for part in parts(whole, self.part)]
 
     def _check_round(self, seat: _Seat, round_: int) -> None:
         """Raise unless a round can be asked for now."""

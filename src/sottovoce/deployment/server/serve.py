@@ -195,6 +195,8 @@ def _engine(
         train_timeout=table.train_timeout,
         min_nodes=min(len(roster.entries), table.min_nodes if min_nodes is None else min_nodes),
         most=most,
+        slowest=table.slowest,
+        close=table.close,
         names={entry.id: entry.name for entry in roster.entries},
         offer=offers.answer,
     )

@@ -38,11 +38,13 @@ class Direct:
     def collect(self, round_: int, cohort: list[int], down: bytes, terms: Terms, spend: Spend) -> Conversation:
         """Ask everyone to train, and add up what comes back."""
         summed = Sum(self.coding.fold)
-        request = Request(round_, "train", dict.fromkeys(cohort, down), take=summed.take, sum=summed, opening=True)
+        needed = self.fewest(len(cohort))
+        request = Request(
+            round_, "train", dict.fromkeys(cohort, down), take=summed.take, sum=summed, opening=True, least=needed
+        )
         reply = yield request
         total = Total(clip_norm=terms.clip_norm, senders=len(reply.sizes))
         total.count(request, reply)
-        needed = self.fewest(len(cohort))
         if total.senders < needed:
             total.reason = f"round {round_}: {total.senders} messages, but {needed} are needed; nothing was released"
             return total

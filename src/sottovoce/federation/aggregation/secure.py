@@ -138,7 +138,16 @@ class Secure:
                     spend()  # from here on the sum can be opened
                 first = phase == server.phases[0]
                 take = partial(server.accept, phase)
-                request = Request(round_, phase, payloads, take=take, opening=first, pinned=True)
+                request = Request(
+                    round_,
+                    phase,
+                    payloads,
+                    take=take,
+                    opening=first,
+                    pinned=True,
+                    least=server.session.threshold,
+                    enough=enough_to_open(server.session, phase),
+                )
                 total.count(request, (yield request))
                 payloads = server.close(phase)
         finally:
@@ -151,6 +160,18 @@ class Secure:
         spend()
         fold = self.coding.fold
         total.values, total.clip_norm = self.coding.open(fold.total(fold.empty()), terms, 0, round_)
+
+
+def enough_to_open(session: Session, phase: str) -> int:
+    """Return how many answers to a phase open a sum whatever the others do; 0: each answer may count.
+
+    Vectors are added by then, and threshold answers open them, with one more for each client that may lie about its
+    shares. On a sparse graph it depends on who answers, and keys of a session live on.
+    """
+    complete = session.degree.neighbours == len(session.clients) - 1
+    if phase not in ("consistency", "unmask") or session.key_life != "round" or not complete:
+        return 0
+    return session.threshold + max(1, session.colluders)
 
 
 def once(spend: Spend) -> Spend:

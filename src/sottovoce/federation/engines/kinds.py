@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 _WORTH_PROCESSES: Final = 3.0
 """Seconds on one core above which a run is divided among processes: starting one takes about half a second."""
 
-_WAITING: Final = ("phase_timeout", "train_timeout", "min_nodes", "max_aborts")  # keys of engines that wait for nodes
+_WAITING: Final = ("phase_timeout", "train_timeout", "close", "min_nodes", "max_aborts")
+"""Keys of engines that wait for nodes."""
 
 
 class EngineKeys(Protocol):
@@ -117,7 +118,7 @@ class MqttKind(_Network):
     """Clients are nodes of a federation, reached over a broker."""
 
     name = "mqtt"
-    keys = ("broker", *_WAITING)
+    keys = ("broker", "slowest_link", *_WAITING)
     command = "serve"
 
 

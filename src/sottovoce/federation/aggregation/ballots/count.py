@@ -172,11 +172,11 @@ class RealCount:
         if leader is None:
             raise RunError("ballots need a helper, and none was started")
         leader.begin(round_, cohort, downlink_hash(down))
-        request = Request(round_, "train", dict.fromkeys(cohort, down), take=leader.accept, opening=True, pinned=True)
+        needed, payloads = self.coding.plan.shares.survivors(len(cohort)), dict.fromkeys(cohort, down)
+        request = Request(round_, "train", payloads, take=leader.accept, opening=True, pinned=True, least=needed)
         reply = yield request
         total = Total(clip_norm=terms.clip_norm, senders=len(reply.sizes))
         total.count(request, reply)
-        needed = self.coding.plan.shares.survivors(len(cohort))
         if total.senders < needed:
             total.reason = f"round {round_}: {total.senders} messages, but {needed} are needed; nothing was released"
             return total

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from sottovoce.core.errors import InputError
+
+_PART_SECONDS: Final = 8.0
+_LEAST_PART: Final = 4096  # bytes
+_USUAL_PART: Final = 1 << 14  # of a slow link whose rate is not known
+_SUBSCRIPTION: Final = 400.0  # bytes of a subscription and its acknowledgement, with headers
+SLOW_TRIP: Final = 0.3  # seconds of a round trip, from which on a phase of secure sums takes seconds
 
 
 class Address(NamedTuple):
@@ -59,6 +66,63 @@ class TlsFiles(NamedTuple):
     authority: Path
 
 
+class LinkQuality(NamedTuple):
+    """What one end has measured of its link; 0: not known, or too good to tell."""
+
+    round_trip: float = 0.0  # seconds
+    rate: float = 0.0  # bytes a second
+
+    @property
+    def part(self) -> int:
+        """Return the bytes of a part that takes some seconds on this link; 0: messages go whole."""
+        if self.rate:
+            return max(_LEAST_PART, int(self.rate * _PART_SECONDS))
+        return _USUAL_PART if self.round_trip >= SLOW_TRIP else 0
+
+    @property
+    def least_rate(self) -> float:
+        """Return bytes a second that the link has shown to carry: in the round trip of its subscription, if no more."""
+        if self.rate or not self.round_trip:
+            return self.rate
+        return _SUBSCRIPTION / self.round_trip
+
+
+class DeclaredLink(NamedTuple):
+    """The slowest link of a federation, as its operator declares it."""
+
+    rate: float  # bytes a second
+    round_trip: float = 0.0  # seconds
+    outage: float = 0.0  # seconds that it may be gone at a time
+
+    @classmethod
+    def parse(cls, text: str) -> DeclaredLink:
+        """Read a rate and, if they are given, a round trip and how long the link may be gone.
+
+        >>> DeclaredLink.parse("20 kbit/s, 1 s, 40 s down")
+        DeclaredLink(rate=2500.0, round_trip=1.0, outage=40.0)
+        """
+        found = re.fullmatch(
+            r"\s*([\d.]+) ?([kM]?)bit/s(?:\s*,\s*([\d.]+) ?(m?)s)?(?:\s*,\s*([\d.]+) ?s down)?\s*", text
+        )
+        try:
+            rate, unit, trip, milli, outage = found.groups() if found else ("", "", "", "", "")
+            link = cls(
+                float(rate) * {"": 1, "k": 1e3, "M": 1e6}[unit] / 8,
+                float(trip or 0) / (1e3 if milli else 1),
+                float(outage or 0),
+            )
+        except ValueError:
+            link = cls(0.0)
+        if link.rate <= 0:
+            raise InputError(
+                f'slowest_link must be such as "20 kbit/s, 1 s" or "64 kbit/s, 1 s, 40 s down", got {text!r}'
+            )
+        return link
+
+
+UNKNOWN: Final = LinkQuality()
+
+
 @dataclass(frozen=True)
 class Counts:
     """Bytes so far: of messages, and on the wire with TLS, TCP and IP (None where the system does not tell)."""
@@ -93,11 +157,22 @@ class Carrier(Protocol):
     """What carries messages to a broker; `transport.Transport` is one."""
 
     def connect(self) -> None:
-        """Connect, or raise one sentence."""
+        """Connect, or raise one sentence; one that lasts tries for ever, and returns when it is told to stop."""
+        ...
+
+    def link(self) -> LinkQuality:
+        """Return what is known of the link."""
+        ...
+
+    def attend(self, *, busy: bool) -> None:
+        """Look closely after the connection while a round is under way, and not between rounds."""
         ...
 
     def publish(self, topic: str, message: bytes, *, patience: float = 0.0) -> bool:
-        """Send a message; False if too much waits already, after `patience` seconds: then nothing was sent."""
+        """Send a message; False if too much waits already, after `patience` seconds: then nothing was sent.
+
+        One that waits already is not sent twice.
+        """
         ...
 
     def flush(self, seconds: float) -> bool:

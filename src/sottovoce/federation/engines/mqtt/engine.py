@@ -23,11 +23,16 @@ from sottovoce.core.errors import RunError, SottovoceError, WireError
 from sottovoce.core.remote import one_line
 from sottovoce.federation.client import UPDATE_PHASES
 from sottovoce.federation.engine import Enrolment, Reply, Request
-from sottovoce.federation.engines.mqtt.carrier import Carrier, Listener
+from sottovoce.federation.engines.mqtt.carrier import SLOW_TRIP, UNKNOWN, Carrier, DeclaredLink, LinkQuality, Listener
 from sottovoce.federation.engines.mqtt.envelope import SERVER, Envelope, Kind, open_message, topic_from, topic_to
 from sottovoce.federation.engines.mqtt.greeting import Facts, Gone, Hello, Refusal, Welcome
+from sottovoce.federation.engines.mqtt.parts import Assembly, digest, parts
 
 GRACE: Final = 2.0  # seconds that a client which is gone has to come back before its round goes on without it
+SHORT: Final = 4096  # bytes of a request that leaves at once on any link; a longer one has time to travel
+SLACK: Final = 3.0  # times as long as its bytes need may a message travel
+_TRIPS: Final = 10  # round trips in which whoever lost its connection is back
+_RETURNS: Final = 3  # of one node, which show that its link flaps
 _TICK: Final = 0.5  # seconds between two looks at the clock
 _LONGEST_BYE: Final = 2000  # bytes
 _AT_ONCE: Final = 4.0  # greetings of a node that are answered without delay; every further one waits
@@ -66,6 +71,8 @@ class ServerPlace:
     train_timeout: float = 600.0
     min_nodes: int = 1
     most: int = 1 << 28
+    slowest: DeclaredLink | None = None  # what the operator says of the links
+    close: float = 1.0  # share of a round's nodes at which a phase goes on without the others
     names: Mapping[int, str] = field(default_factory=dict)  # of nodes, as the roster has them
     offer: AnswerWant | None = field(default=None, repr=False)  # None: agents are offered nothing
 
@@ -142,6 +149,13 @@ class _Node:
     answered: tuple[str, int, int] | None = None  # life, its connection and ours of the greeting answered last
     answered_at: float = -math.inf
     owed: bool = False  # its greeting is answered as soon as it may be
+    link: LinkQuality = UNKNOWN  # as it says
+    has: str = ""  # digest of the request that it has, or has a part of
+    held: int = 0  # bytes of it
+    coming: Assembly | None = None  # its answer, if that comes in parts
+    heard_at: float = -math.inf  # by time.monotonic
+    absence: float = 0.0  # the longest that it came back from
+    returns: int = 0  # connections that this life of it made anew
     answers: _Allowance = field(default_factory=lambda: _Allowance(_AT_ONCE, _AT_ONCE))
     lines: _Allowance = field(default_factory=lambda: _Allowance(2 * _AT_ONCE, 2 * _AT_ONCE))
 
@@ -153,7 +167,9 @@ class _Pending:
     request: Request
     waiting: set[int]
     began: float
+    limits: dict[int, float] = field(default_factory=dict)  # until when each node is waited for, by time.monotonic
     came: set[int] = field(default_factory=set)  # whose answer is in the queue, or was
+    enough_at: float | None = None  # since when as many have answered as are needed
 
 
 class MqttEngine:
@@ -172,6 +188,8 @@ class MqttEngine:
         self._pending: _Pending | None = None
         self._refused: dict[int, str] = {}
         self._wire = (0, 0)
+        self._cohort = (-1, 0)  # round, and how many nodes it began with
+        self._flaps_told = False
         self._over = False
         self._connection = 0
         self.status = Status(nodes=len(self._nodes), presence=self._presence)
@@ -198,12 +216,16 @@ class MqttEngine:
         for stranger in asked - self._nodes.keys():
             raise RunError(f"client {stranger} is not in the roster; [data] clients must be the number of its nodes")
         began = time.monotonic()
+        if self._cohort[0] != request.round:
+            self._cohort = request.round, len(asked)
         with self._lock:
-            pending = self._pending = _Pending(request, asked - request.silent, began)
+            limits = {client: began + self._seconds(request, client) for client in asked}
+            pending = self._pending = _Pending(request, asked - request.silent, began, limits)
+            for client in asked:
+                self._nodes[client].coming = None
         self.status.round, self.status.phase, self.status.since = request.round, request.phase, time.time()
-        limit = began + (self.place.train_timeout if request.phase in UPDATE_PHASES else self.place.phase_timeout)
         for client in request.payloads:
-            if not self._ask(client, request, patience=max(0.0, limit - time.monotonic())):
+            if not self._ask(client, request, patience=max(0.0, limits[client] - time.monotonic())):
                 self._nodes[client].owed = True  # it is asked when there is room
         sizes: dict[int, int] = {}
         failures: dict[int, str] = {}
@@ -211,12 +233,14 @@ class MqttEngine:
         while pending.waiting:
             self.status.waiting_for = len(pending.waiting)
             self._pay_debts()
-            left |= self._give_up(pending, limit)
-            if pending.waiting and (answer := self._next(pending, limit)) is not None:
+            left |= self._give_up(pending, len(sizes))
+            if pending.waiting and (answer := self._next(pending)) is not None:
                 self._hand_over(pending, answer, sizes, failures)
         with self._lock:
             self._pending = None
         self.status.waiting_for, self.status.phase = 0, ""
+        taken, asked_ = time.monotonic() - began, len(asked)
+        log.debug("round %d, %s: %d of %d answered in %.1f s", request.round, request.phase, len(sizes), asked_, taken)
         return Reply(sizes, failures, left, self._wire_since())
 
     def say_bye(self, words: str, *, done: bool) -> None:
@@ -254,13 +278,15 @@ class MqttEngine:
             envelope = open_message(message, receiver=SERVER, key_of=self.place.keys.get, most=self.place.most)
             if topic != topic_from(self.place.federation, envelope.sender):
                 raise WireError(f"message of node {envelope.sender} came over {topic}")
-            self._nodes[envelope.sender].seen = time.time()
+            self._nodes[envelope.sender].seen, self._nodes[envelope.sender].heard_at = time.time(), time.monotonic()
             if envelope.kind == Kind.HELLO:
                 self._greet(envelope.sender, Hello.unpack(envelope.payload))
             elif envelope.kind == Kind.GONE:
                 self._part(envelope.sender, Gone.unpack(envelope.payload))
             elif envelope.kind == Kind.WANT and self.place.offer is not None and not self._over:
                 self._wanted(envelope.sender, envelope.payload)
+            elif envelope.kind == Kind.PART:
+                self._take_part(envelope)
             elif envelope.kind in (Kind.ANSWER, Kind.REFUSAL):
                 self._take_in(envelope)
         except SottovoceError as error:
@@ -296,6 +322,9 @@ class MqttEngine:
                 return  # an old one, late
             else:
                 new = not node.there
+                self._note_return(node, hello)
+                node.link = LinkQuality(min(hello.round_trip / 1e3, 60.0), float(hello.rate))
+                node.has, node.held = hello.has, hello.held
                 node.life, node.connection, node.run, node.there = hello.life, hello.connection, hello.run, True
                 node.refusal = None
                 node.owed = node.owed or self._unanswered(node)
@@ -309,6 +338,7 @@ class MqttEngine:
         elif difference is not None and said != difference and node.lines.take():
             log.warning("%s is refused: %s", self._name(number), difference)
         self._pay(number)
+        self._advise()
         self._wake()
 
     def _wanted(self, number: int, want: bytes) -> None:
@@ -347,6 +377,27 @@ class MqttEngine:
                 "%s: two processes use its key: one that was followed by another has come back; if its operator did "
                 "not start both, the key was copied: revoke it",
                 self._name(number),
+            )
+
+    def _note_return(self, node: _Node, hello: Hello) -> None:
+        """Learn from a node that comes back how long its link may be gone."""
+        if hello.life == node.life and hello.connection > node.connection:
+            node.returns += 1
+            if not node.there:
+                node.absence = max(node.absence, time.monotonic() - node.gone_at)
+
+    def _advise(self) -> None:
+        """Say once that links flap, where a protocol of one message would do better."""
+        phase = self.status.phase
+        if self._flaps_told or phase in ("", "train"):
+            return
+        flapping = [number for number, node in self._nodes.items() if node.returns >= _RETURNS]
+        if flapping:
+            self._flaps_told = True
+            log.warning(
+                'the link of %s breaks again and again; with [aggregation] secure = "ballot" a round is one message '
+                "of each node, and waits for nobody twice (docs/ballots.md)",
+                self._name(flapping[0]),
             )
 
     def _clone_shows(self, node: _Node, hello: Greeted) -> bool:
@@ -393,6 +444,19 @@ class MqttEngine:
         """Let whoever waits for nodes look again."""
         if self._answers.empty():
             self._answers.put(None)
+
+    def _take_part(self, part: Envelope) -> None:
+        """Put a part of an answer to what is there of it; only of a node that is waited for, one answer each."""
+        with self._lock:
+            pending, node = self._pending, self._nodes[part.sender]
+            if pending is None or part.sender in pending.came or not self._fits(pending, part):
+                self.status.late += 1
+                return
+            node.coming = node.coming or Assembly(self.place.most)
+            whole = node.coming.add(part, Kind.ANSWER)
+        if whole is not None:
+            node.coming = None
+            self._take_in(whole)
 
     def _take_in(self, answer: Envelope) -> None:
         """Keep an answer that is waited for: one of each node, so that nobody can fill the memory."""
@@ -469,7 +533,26 @@ class MqttEngine:
         asking = Envelope(
             Kind.ASK, SERVER, client, payload, place.run, request.round, request.phase, attempt=place.attempt
         )
-        return self._post(asking, patience)
+        node = self._nodes[client]
+        if not 0 < node.link.part < len(payload):
+            return self._post(asking, patience)
+        held = node.held if node.has == digest(payload).hex() else 0
+        return all(self._post(part, patience) for part in parts(asking, node.link.part, held))
+
+    def _seconds(self, request: Request, client: int) -> float:
+        """Return how long a node may take to answer: what phases of the kind may, and before it what bytes need.
+
+        Guarantee: never more than `phase_timeout` and `train_timeout` together, whatever a node says of its link.
+        """
+        place = self.place
+        if request.phase in UPDATE_PHASES:
+            return place.train_timeout
+        node, size = self._nodes[client], len(request.payloads[client])
+        if self._enrolment is not None and node.run != place.run.hex():
+            size += len(self._enrolment.setup)  # it may still be on its way
+        rates = [rate for rate in (node.link.least_rate, place.slowest and place.slowest.rate) if rate]
+        travel = SLACK * size / min(rates) if rates and size > SHORT else 0.0
+        return place.phase_timeout + min(place.train_timeout, travel)
 
     def _post(self, envelope: Envelope, patience: float = 0.0) -> bool:
         topic = topic_to(self.place.federation, envelope.receiver)
@@ -497,9 +580,9 @@ class MqttEngine:
         except queue.Empty:
             return None
 
-    def _next(self, pending: _Pending, limit: float) -> Envelope | None:
+    def _next(self, pending: _Pending) -> Envelope | None:
         """Return the next answer to this request; what belongs elsewhere is dropped."""
-        answer = self._next_event(min(_TICK, max(0.0, limit - time.monotonic())))
+        answer = self._next_event(_TICK)
         if answer is None:
             return None
         if not self._fits(pending, answer):
@@ -519,21 +602,51 @@ class MqttEngine:
         except SottovoceError as error:
             failures[answer.sender] = str(error)
 
-    def _give_up(self, pending: _Pending, limit: float) -> dict[int, str]:
-        """Return whom nobody waits for any longer: all when the time is over, before that those who are gone."""
-        now = time.monotonic()
+    def _give_up(self, pending: _Pending, answers: int) -> dict[int, str]:
+        """Return whom nobody waits for any longer: whose time is over, who is gone, and all once enough have answered.
+
+        Of those whose answers are not needed nothing is said: they did nothing wrong.
+        """
+        now, request = time.monotonic(), pending.request
         with self._lock:
-            if now >= limit:
-                over = dict.fromkeys(pending.waiting, f"did not answer within {limit - pending.began:g} s")
-            else:
-                absent = {number: self._nodes[number] for number in pending.waiting}
-                over = {
-                    number: self._refused.get(number, "is gone")
-                    for number, node in absent.items()
-                    if not node.there and now >= max(node.gone_at, pending.began) + GRACE
-                }
+            over = {
+                number: f"did not answer within {limit - pending.began:g} s"
+                for number in pending.waiting
+                if now >= (limit := pending.limits[number])
+            }
+            for number in pending.waiting - over.keys():
+                node = self._nodes[number]
+                if not node.there and now >= max(node.gone_at, pending.began, node.heard_at) + self._grace(node):
+                    over[number] = self._refused.get(number, "is gone")
             pending.waiting.difference_update(over)
+            if self._enough(request, answers):
+                pending.enough_at = now if pending.enough_at is None else pending.enough_at
+                if now - pending.enough_at >= self._margin(pending):
+                    if not request.enough:
+                        over |= dict.fromkeys(pending.waiting, "was not waited for: enough had answered")
+                    pending.waiting.clear()
         return over
+
+    def _enough(self, request: Request, answers: int) -> bool:
+        """Tell whether a phase may close without those who have not answered."""
+        if request.enough:
+            return answers >= request.enough
+        share = self.place.close
+        return share < 1 and answers >= max(request.least, math.ceil(share * self._cohort[1]))
+
+    def _margin(self, pending: _Pending) -> float:
+        """Return how long to wait for the others when enough have answered: on links of seconds, little of a phase."""
+        taken = 0.0 if pending.enough_at is None else pending.enough_at - pending.began
+        slow = any(self._nodes[number].link.round_trip >= SLOW_TRIP for number in pending.request.payloads)
+        return taken / 4 if slow else max(GRACE, taken / 4)
+
+    def _grace(self, node: _Node) -> float:
+        """Return how long a node that is gone has to come back: as its link needs, but no longer than a phase has."""
+        slowest, link = self.place.slowest, node.link
+        trips = max(link.round_trip, 0.0 if slowest is None else slowest.round_trip)
+        outage = max(1.5 * node.absence, 0.0 if slowest is None else slowest.outage)
+        carrying = 2 * link.part / link.rate if link.rate else 0.0
+        return min(self.place.phase_timeout, max(GRACE, _TRIPS * trips + carrying + outage))
 
     def _wire_since(self) -> tuple[int, int]:
         before, self._wire = self._wire, self._carrier.wire()

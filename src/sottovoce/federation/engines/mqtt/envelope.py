@@ -2,7 +2,7 @@
 
     offset  size  field
     0       4     magic     b"svm1"
-    4       1     kind      hello, welcome, ask, answer, refusal, gone, bye, want, offer
+    4       1     kind      hello, welcome, ask, answer, refusal, gone, bye, want, offer, part
     5       1     phase     number in PHASES; 0 where there is none
     6       16    run       drawn by the server; zeros before it is known
     22      8     round
@@ -68,6 +68,7 @@ class Kind(IntEnum):
     BYE = 7
     WANT = 8  # agent: I am here, and play nothing
     OFFER = 9  # server: an experiment, and what of roster and certificate is newer
+    PART = 10  # of an ask or an answer that is too long for a thin link (`parts`)
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
 from sottovoce.core.errors import WireError
 from sottovoce.core.remote import one_line, read_json
 
-PROTOCOL: Final = 2
+PROTOCOL: Final = 3  # 3: long messages go in parts where links are thin
 _LONGEST: Final = 48 << 10  # bytes of what is JSON in a greeting
 _GONE = struct.Struct("<8sI")
 
@@ -58,7 +58,8 @@ class Facts:
 class Hello:
     """A node's first words: what it would play, which life of it speaks, and over which connection of that life.
 
-    `run` is the one that it has joined already, in hex: its set-up need not travel again.
+    `run` is the one that it has joined already, in hex: its set-up need not travel again. Of a request that came in
+    parts it says how much it has. What it says of its link sets how it is spoken to, and no limit that a run has.
     """
 
     facts: Facts
@@ -66,6 +67,10 @@ class Hello:
     connection: int
     run: str = ""
     expires: int | None = None  # when its certificate does, in seconds since 1970
+    round_trip: int = 0  # of its link, in milliseconds
+    rate: int = 0  # in bytes a second; 0: it shows no limit
+    has: str = ""  # digest of the request that it has, or has a part of, in hex
+    held: int = 0  # bytes of it
 
     def pack(self) -> bytes:
         """Return the payload."""
@@ -74,10 +79,12 @@ class Hello:
     @classmethod
     def unpack(cls, payload: bytes) -> Hello:
         """Read a payload, or refuse it."""
-        told = _object(payload, ("facts", "life", "connection", "run", "expires"))
+        told = _object(payload, tuple(each.name for each in fields(cls)))
         expires = None if told["expires"] is None else _number(told["expires"])
         facts, connection = _facts(told["facts"]), _number(told["connection"])
-        return cls(facts, _text(told["life"]), connection, _text(told["run"]), expires)
+        link = _number(told["round_trip"]), _number(told["rate"])
+        part = _text(told["has"]), _number(told["held"])
+        return cls(facts, _text(told["life"]), connection, _text(told["run"]), expires, *link, *part)
 
 
 @dataclass(frozen=True)

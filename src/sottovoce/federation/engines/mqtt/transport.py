@@ -4,11 +4,15 @@ MQTT 5 is tried first and 3.1.1 if the broker does not have it; nothing here nee
 QoS 1 in clean sessions: they may come twice and they may be lost, and both ends of a federation live with either.
 
 paho's own thread reads and writes the socket. It calls `Listener` methods, which must be quick and must not raise.
+
+How long anything may take follows from the round trip, which is measured whenever a connection is made. A link that
+breaks without a word is found out by TCP: soon while a round is under way, and by the keep-alive of MQTT in between.
 """
 
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 import ssl
 import struct
@@ -18,7 +22,7 @@ from typing import Any, Final, Self
 
 from sottovoce.core.errors import InputError, RunError
 from sottovoce.core.packages import require
-from sottovoce.federation.engines.mqtt.carrier import Address, Counts, Listener, TlsFiles
+from sottovoce.federation.engines.mqtt.carrier import Address, Counts, LinkQuality, Listener, TlsFiles
 
 _TCP_INFO: Final = getattr(socket, "TCP_INFO", None)
 
@@ -41,6 +45,28 @@ def no_delay(opened: Any) -> None:
     """Send small messages at once: else one waits up to 40 ms for the acknowledgement of the one before."""
     with contextlib.suppress(OSError, AttributeError):
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def watch_silence(opened: Any, *, within: float, busy: bool) -> None:
+    """Let the system give a connection up when the other side is silent for so many seconds, where it can.
+
+    Probes of a connection that has nothing to say cost 100 bytes each, so they are sent only while it is `busy`.
+    """
+    tcp = socket.IPPROTO_TCP
+    wishes = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, int(busy))]
+    for name, value in (("USER_TIMEOUT", 1000 * within), ("KEEPIDLE", _PROBE), ("KEEPINTVL", _PROBE), ("KEEPCNT", 3)):
+        if (option := getattr(socket, f"TCP_{name}", None)) is not None:
+            wishes.append((tcp, option, int(value)))
+    with contextlib.suppress(OSError, AttributeError):
+        for level, option, value in wishes:
+            opened.setsockopt(level, option, value)
+
+
+def bound_queue(opened: Any, size: int) -> None:
+    """Keep no more than so many bytes on their way, both ways: what waits in a modem is sent twice by a hasty TCP."""
+    with contextlib.suppress(OSError, AttributeError):
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, max(_LEAST_QUEUE, size))
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, max(_LEAST_QUEUE, size))
 
 
 def wire_bytes(connection: Any) -> tuple[int, int] | None:
@@ -120,6 +146,22 @@ _SMALL: Final = 4096  # bytes of a message that waits for no room among those of
 _AHEAD: Final = 2  # largest messages that may wait for one receiver: a set-up, and the request after it
 _PACKET: Final = 512  # bytes of a packet beside its message: fixed header, topic, properties
 _FIRST: Final = {"5": 3.0, "3.1.1": 15.0}  # seconds for a first answer: some are silent to what they do not speak
+_LONGEST: Final = 30.0  # seconds for anything while a connection is made, however slow the link
+_TRIPS: Final = 6  # round trips that an answer may take
+_CONNECT: Final = 10.0  # seconds to connect, while the round trip is not known
+_PROBE: Final = 10  # seconds of silence after which TCP asks whether anybody is there
+_SILENCE: Final = 20.0  # seconds at least, after which nobody is
+_PAUSES: Final = (60.0, 8.0)  # longest seconds between two attempts: else, and while a round waits for this party
+_GREETED_AFTER: Final = 4  # round trips: TCP, TLS, CONNECT, SUBSCRIBE
+_THIN: Final = 2000.0  # bytes a second, below which the first burst of TCP waits longer than TCP does
+_QUEUED: Final = 2.0  # seconds of bytes that may wait in a thin link, beside those of two round trips
+_LEAST_QUEUE: Final = 3000  # bytes: two segments
+_SLOW: Final = 1.0  # seconds beyond these round trips, above which the link's rate shows
+
+
+def pause(attempts: int, longest: float) -> float:
+    """Return the seconds before the next attempt: twice as many each time, and never those of all others."""
+    return min(longest, 2.0 ** min(attempts, 10)) * random.uniform(0.5, 1.0)
 
 
 class _Client(paho.Client):
@@ -127,6 +169,24 @@ class _Client(paho.Client):
 
     most = 0
     trouble: Exception | None = None
+    attempts = 0  # since the last connection
+    longest = _PAUSES[0]  # seconds between two of them
+    patience = _CONNECT  # seconds to connect
+
+    def _reconnect_wait(self) -> None:
+        until = time.monotonic() + pause(self.attempts, self.longest)
+        self.attempts += 1
+        while not self._thread_terminate and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, 0.2))
+            until = min(until, time.monotonic() + self.longest)  # a round may have begun meanwhile
+
+    def _create_socket_connection(self) -> socket.socket:
+        # A link may have become slow: every third attempt is a patient one.
+        self._connect_timeout = _LONGEST if self.attempts % 3 == 2 else self.patience
+        opened = super()._create_socket_connection()
+        no_delay(opened)
+        watch_silence(opened, within=max(_SILENCE, self.connect_timeout), busy=True)
+        return opened
 
     def reconnect(self) -> MQTTErrorCode:
         try:
@@ -174,6 +234,7 @@ class Transport:
         most: int,
         keep_alive: int = 60,
         version: str | None = None,
+        lasting: bool = False,
     ) -> None:
         if address.tls and credentials is None:
             raise InputError(f"broker {address} is spoken to over TLS, which needs a certificate; give --keys")
@@ -188,7 +249,12 @@ class Transport:
         self._connection = 0
         self._up: bool | None = None  # None: not decided yet
         self._refused: str | None = None
-        self._sizes: dict[int, tuple[str, int]] = {}  # topic and bytes of what the broker has not acknowledged
+        self._lasting = lasting  # the first connection, too, is tried for ever
+        self._stopped = threading.Event()
+        self._busy = False
+        self._link = LinkQuality()
+        self._began = self._subscribed = 0.0  # when this connection did, by time.monotonic
+        self._sizes: dict[int, tuple[str, int, int]] = {}  # topic, bytes, hash of what the broker has not acknowledged
         self._early: set[int] = set()  # acknowledged before `publish` could note their size
         self._payload = [0, 0]
         self._wire = [0, 0]  # of sockets that are closed
@@ -205,16 +271,63 @@ class Transport:
         self.close()
 
     def connect(self) -> None:
-        """Connect for the first time, or raise one sentence; from then on a lost connection is made anew."""
+        """Connect for the first time, or raise one sentence; from then on a lost connection is made anew.
+
+        One that lasts raises only what no further attempt can mend, and returns when it is told to `stop`.
+        """
+        attempts = 0
+        while (reason := self._connected_or_why()) is not None:
+            if not self._lasting or self._hopeless:
+                raise RunError(f"broker {self.address}: {reason}")
+            self._listener.lost(reason)
+            if self._stopped.wait(pause(attempts, _PAUSES[0])):
+                return
+            attempts += 1
+            self._client = self._make(self._client._protocol, _LONGEST)
+        self._established = True
+
+    def stop(self) -> None:
+        """Try no more to connect for the first time."""
+        self._stopped.set()
+
+    def link(self) -> LinkQuality:
+        """Return what the newest connection has shown of the link."""
+        return self._link
+
+    def attend(self, *, busy: bool) -> None:
+        """Find out soon that a link is broken, and come back soon, while a round waits for this party."""
+        if busy != self._busy:
+            self._busy, self._client.longest = busy, _PAUSES[busy]
+            self._watch()
+
+    def _watch(self) -> None:
+        if (opened := self._client.socket()) is not None:
+            watch_silence(opened, within=max(_SILENCE, _TRIPS * self._link.round_trip), busy=self._busy)
+            if 0 < self._link.rate < _THIN:
+                bound_queue(opened, round(self._link.rate * (2 * self._link.round_trip + _QUEUED)))
+
+    def _connected_or_why(self) -> str | None:
+        """Try to connect by each protocol that may be spoken; return why none did."""
         reason = self._try()
         if reason is not None and self._fallback and not self._final(self._client.trouble):
             self._abandon()
             self._client = self._make(MQTTProtocolVersion.MQTTv311)
             reason = self._try()
+            if reason is not None and self._lasting:  # which of the two it speaks is not known yet
+                self._abandon()
+                self._client, failed = self._make(MQTTProtocolVersion.MQTTv5), self._client
+                self._client.trouble = failed.trouble
         if reason is not None:
             self._abandon()
-            raise RunError(f"broker {self.address}: {reason}")
-        self._established = True
+        return reason
+
+    @property
+    def _hopeless(self) -> bool:
+        """Tell whether the first connection failed for a reason that time does not mend."""
+        error = self._client.trouble
+        if isinstance(error, socket.gaierror):
+            return error.errno != socket.EAI_AGAIN
+        return isinstance(error, ssl.SSLError | ValueError) or (self._refused or "").startswith("refuses")
 
     @property
     def version(self) -> str:
@@ -251,12 +364,15 @@ class Transport:
         if len(message) > self._most:
             raise RunError(f"a message of {len(message)} bytes is too long, at most {self._most} are sent")
         until = time.monotonic() + patience
+        key = (topic, len(message), hash(message))
         with self._state:
-            while (waiting := sum(size for _, size in self._sizes.values())) > _WINDOW and len(message) > _SMALL:
+            if key in self._sizes.values():
+                return True
+            while (waiting := sum(size for _, size, _ in self._sizes.values())) > _WINDOW and len(message) > _SMALL:
                 if (left := until - time.monotonic()) <= 0:
                     return False
                 self._state.wait(left)
-            ahead = waiting and sum(size for other, size in self._sizes.values() if other == topic)
+            ahead = waiting and sum(size for other, size, _ in self._sizes.values() if other == topic)
             if ahead and ahead + len(message) > _AHEAD * self._most:
                 return False
         # Not under our lock: paho holds its own while it tells of an acknowledgement.
@@ -266,7 +382,7 @@ class Transport:
             if number in self._early:
                 self._early.discard(number)
             else:
-                self._sizes[number] = (topic, len(message))
+                self._sizes[number] = key
         return True
 
     def flush(self, seconds: float) -> bool:
@@ -292,13 +408,17 @@ class Transport:
             client.trouble = client.trouble or error
             return explain(client.trouble)
         client.loop_start()
-        until = time.monotonic() + _FIRST[self.version]
+        until = time.monotonic() + self._patience(time.monotonic() - self._began)
         with self._state:
             while self._up is None and self._refused is None and (left := until - time.monotonic()) > 0:
                 self._state.wait(left)
         if self.there:
             return None
         return explain(client.trouble) if client.trouble is not None else self._refused or "gave no answer"
+
+    def _patience(self, opening: float) -> float:
+        """Return the seconds for a first answer, when TCP and TLS took so many."""
+        return max(_FIRST[self.version], min(_LONGEST, _TRIPS * opening))
 
     @property
     def _connect_keys(self) -> dict[str, Any]:
@@ -314,7 +434,7 @@ class Transport:
             return isinstance(error, ConnectionRefusedError)
         return isinstance(error, OSError | ValueError)
 
-    def _make(self, version: MQTTProtocolVersion) -> _Client:
+    def _make(self, version: MQTTProtocolVersion, patience: float = _CONNECT) -> _Client:
         five = version == MQTTProtocolVersion.MQTTv5
         client = _Client(
             CallbackAPIVersion.VERSION2,
@@ -325,10 +445,8 @@ class Transport:
         client.most = self._most + _PACKET
         if self.address.tls and self._credentials is not None:
             client.tls_set_context(tls_context(self._credentials))
-        client.reconnect_delay_set(min_delay=1, max_delay=60)
-        client.connect_timeout = 10.0
+        client.patience = patience
         client.on_pre_connect = self._on_pre_connect
-        client.on_socket_open = lambda _, __, opened: no_delay(opened)
         client.on_socket_close = self._on_socket_close
         client.on_connect = self._on_connect
         client.on_connect_fail = self._on_connect_fail
@@ -345,6 +463,7 @@ class Transport:
 
     def _on_pre_connect(self, client: paho.Client, _: Any) -> None:
         self._connection += 1
+        self._began = time.monotonic()
         if (will := self._listener.last_will(self._connection)) is not None:
             client.will_set(*will, qos=1)
 
@@ -356,6 +475,7 @@ class Transport:
         if reason.is_failure:
             self._decide(up=False, refused=f"refuses this client: {reason}")
         else:
+            self._client.attempts, self._subscribed = 0, time.monotonic()
             client.subscribe(self._topic, qos=1)
 
     def _on_connect_fail(self, _: paho.Client, __: Any) -> None:
@@ -365,8 +485,18 @@ class Transport:
         if any(reason.is_failure for reason in reasons):
             self._decide(up=False, refused=f"refuses to let this client read {self._topic}; check its access list")
             return
+        self._measure()
         self._decide(up=True)
         self._listener.connected(self._connection)
+
+    def _measure(self) -> None:
+        """Take the round trip from that of the subscription, and the rate from how long all before it took."""
+        now = time.monotonic()
+        trip, sent = now - self._subscribed, wire_bytes(self._client.socket())
+        carrying = now - self._began - _GREETED_AFTER * trip
+        self._link = LinkQuality(trip, sum(sent) / carrying if sent is not None and carrying > _SLOW else 0.0)
+        self._client.patience = min(_LONGEST, max(_CONNECT, _TRIPS * trip))
+        self._watch()
 
     def _on_disconnect(self, client: paho.Client, _: Any, __: Any, reason: Any, ___: Any) -> None:
         was_up, self._up = self._up, False

@@ -181,9 +181,9 @@ MUTANTS = (
         "a port that is taken leaves a new account behind",
         (
             "deployment/helper/count.py",
-            "with _listener(place) as listener:",
+            "with _bound(place) as listener:",
             "open_desk(experiment, keys, state, simulated=simulated)[0].account.close()\n"
-            "    with _listener(place) as listener:",
+            "    with _bound(place) as listener:",
         ),
         tests=INPUT,
     ),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.runs.small import small
 
+from sottovoce.config.experiment import parse
 from sottovoce.core.errors import DataError, InputError
 from sottovoce.planning import plan as shapes
 from sottovoce.planning.plan import plan
@@ -167,3 +168,17 @@ def test_a_large_projection_is_fitted_on_fewer_records_and_said_to_be_estimated(
     assert "4,000 images" in told["projection"]["source"]
     few = {**tables, "model": {**tables["model"], "projection": {"dims": 40, "samples": shapes.PROJECTION_SAMPLE}}}
     assert plan(small(**few))["estimated"] == []
+
+
+def test_the_accuracy_to_expect_falls_with_the_noise_and_is_a_band_below_the_plain_one() -> None:
+    tables = {
+        "data": {"source": "digits", "clients": 100},
+        "model": {"name": "logistic", "front": "scattering"},
+        "privacy": {"epsilon": 4.0, "delta": 1e-3},
+    }
+    told = plan(parse(tables), plain=0.95)["expected_accuracy"]
+    less = plan(parse({**tables, "privacy": {"epsilon": 2.0, "delta": 1e-3}}), plain=0.95)["expected_accuracy"]
+
+    assert told["low"] < told["default"] < told["high"] < told["plain"] == 0.95
+    assert less["default"] < told["default"]
+    assert plan(parse(tables))["expected_accuracy"] is None

@@ -21,6 +21,7 @@ from sottovoce.assembly.overrides import Given
 from sottovoce.assembly.public import is_clients
 from sottovoce.config import tables
 from sottovoce.config.experiment import Experiment, parse
+from sottovoce.config.privacy import head_defaults
 from sottovoce.core.errors import InputError
 from sottovoce.core.validate import nearest, one_of
 from sottovoce.data import Aside
@@ -190,6 +191,10 @@ def simulate(
         if table is not None:
             asked[name] = {key: _plain(value) for key, value in table.items()}
     if private is not None:
+        heads = head_defaults({**asked, "privacy": private.model_dump(exclude_unset=True)})
+        private = private.model_copy(update=heads.pop("privacy", {}))
+        rate = heads.pop("server", {})  # which only a private run has
+        asked |= {name: {**keys, **asked.get(name, {})} for name, keys in heads.items()}
         # Checked without privacy first, and so without ballots: what is filled in depends on the other tables.
         others = {**asked, "aggregation": dict(asked.get("aggregation", {}))}
         secure = others["aggregation"].get("secure", "none")
@@ -200,6 +205,8 @@ def simulate(
         asked["privacy"] = filled(private, chosen, experiment, ballots=ballots)
         if loaded.untested and "evaluation" not in asked.get("experiment", {}):
             measure(asked, private, experiment, ballots=ballots)
+        if rate:
+            asked["server"] = {**rate, **asked.get("server", {})}
     experiment = parse(asked, where="simulate")
     given = Given(
         dataset=records if loaded.given else None,

@@ -15,7 +15,14 @@ from sottovoce.config.data import check_data
 from sottovoce.config.devices import check_devices, make_dropout
 from sottovoce.config.model import squared_defaults
 from sottovoce.config.names import GRIDS, NAMED, check_names
-from sottovoce.config.privacy import ballot_form, check_ballots, check_defence, check_units, unit_defaults
+from sottovoce.config.privacy import (
+    ballot_form,
+    check_ballots,
+    check_defence,
+    check_units,
+    head_defaults,
+    unit_defaults,
+)
 from sottovoce.config.statistics import StatisticsTable, check_statistics, one_round
 from sottovoce.config.switches import SwitchesTable, check_switches
 from sottovoce.config.table import sentence
@@ -178,14 +185,14 @@ class Experiment(Table):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, tables: Any) -> Any:
-        """Fill in what the file leaves out where records or persons are protected, or a loss is squared."""
+        """Fill in what the file leaves out: by units, for squared losses, or for private heads on features."""
         if not isinstance(tables, Mapping):
             return tables
         if tables.get("statistics") is not None:
             return one_round(tables)
         privacy = tables.get("privacy")
         unit = privacy.get("unit") if isinstance(privacy, Mapping) else getattr(privacy, "unit", None)
-        filled, defaults_of = dict(tables), squared_defaults(tables)
+        filled, defaults_of = dict(tables), squared_defaults(tables) or head_defaults(tables)
         if unit in ("record", "person"):
             defaults_of = unit_defaults(tables)
         for name, defaults in defaults_of.items():

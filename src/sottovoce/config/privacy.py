@@ -462,6 +462,32 @@ def unit_defaults(tables: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return found
 
 
+def head_defaults(tables: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the defaults of a private file that trains a model on a front's features and says nothing of how.
+
+    They follow from the length of features, 1 / 0.3, and the server's rate from N (`federation/units.py`). Who sets a
+    clip norm, a clipping, a server's or a client's rate chooses all of them: then there are none.
+    """
+    names = ("model", "scheme", "server", "client", "privacy", "aggregation", "cohort", "experiment")
+    found: dict[str, Any] = {name: table if isinstance(table := tables.get(name), Mapping) else {} for name in names}
+    if not isinstance(tables.get("privacy"), Mapping) or found["privacy"].get("unit", "client") != "client":
+        return {}
+    front = found["model"].get("front", "none")
+    features = found["model"].get("whiten", False) or front not in ("none", "gabor")
+    chosen = found["privacy"].keys() & {"clip_norm", "clipping"} | found["server"].keys() & {"lr", "optimizer"}
+    chosen |= found["client"].keys() & {"client_lr", "optimizer"}
+    ballots = "ballot" in str(found["aggregation"].get("secure"))
+    if not features or chosen or ballots or found["scheme"].get("name", "fl-std") != "fl-std":
+        return {}
+    return {
+        "experiment": {"rounds": 20},
+        "cohort": {"sample_rate": 1},
+        "client": {"local_steps": 5, "batch_size": 64, "client_lr": 2.88},
+        "server": {"lr": "auto", "momentum": 0.5, "schedule": "linear", "average": 0.8},
+        "privacy": {"clip_norm": 0.3},
+    }
+
+
 def check_units(experiment: Experiment, scheme: Scheme) -> None:
     """Raise if a run that protects records or persons would be no sum over them, or would mix them."""
     table = experiment.privacy

@@ -39,7 +39,7 @@ from sottovoce.federation.round import costs_of
 from sottovoce.federation.sums import mean
 from sottovoce.models.fronts import is_function
 from sottovoce.planning.compare import real_cost, three_ways
-from sottovoce.planning.signal_to_noise import predicted_signal
+from sottovoce.planning.signal_to_noise import expected_accuracy, predicted_signal
 from sottovoce.privacy import PrivacyPlan
 from sottovoce.privacy.plan.charges import against
 from sottovoce.runs.devices import device_costs, judged_costs, judged_devices, limits_of, load_of
@@ -169,12 +169,20 @@ def _if_nobody_left(plan: PrivacyPlan) -> float | None:
     return value if value < float("inf") else None
 
 
-def plan(experiment: Experiment, *, measure: bool = False) -> dict[str, Any]:
-    """Return the costs of an experiment; raise what running it would raise. `measure` also times a round."""
+def plan(experiment: Experiment, *, measure: bool = False, plain: float | None = None) -> dict[str, Any]:
+    """Return the costs of an experiment; raise what running it would raise. `measure` also times a round.
+
+    With `plain`, the accuracy of the same run without privacy, also the accuracy to expect.
+    """
     if measure:
-        return _told(experiment, _timed(experiment))
-    parts, estimated = gather_shapes(experiment)
-    return plan_parts(parts, estimated)
+        known = _timed(experiment)
+    else:
+        parts, estimated = gather_shapes(experiment)
+        known = _Known(stages(protect(parts))[TRAINING].server_side(), None, estimated)
+    told = _told(experiment, known)
+    if plain is not None:
+        told["expected_accuracy"] = expected_accuracy(known.ready.plan, plain)
+    return told
 
 
 def plan_parts(parts: Parts, estimated: list[str]) -> dict[str, Any]:
@@ -236,6 +244,7 @@ def _told(experiment: Experiment, known: _Known) -> dict[str, Any]:
         "privacy": None if privacy is None else _promises(experiment, privacy, measured=seconds is not None),
         **({} if privacy is None or parts.threat is None else parts.threat.epsilons(privacy)),
         "signal_to_noise": predicted_signal(privacy),
+        "expected_accuracy": None,
         "measurements": describe_measurements(ready) if experiment.evaluation == "federated" else None,
         **(dict.fromkeys(INFLUENCE) if privacy is None else influence(privacy, experiment.server.guard_width)),
         "dropouts": dropout_cost(ready, leaving_chance(experiment)),

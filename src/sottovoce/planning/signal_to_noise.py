@@ -11,8 +11,10 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+from sottovoce.core.validate import in_range
 from sottovoce.privacy import PrivacyPlan
 
+_C: Final = (20.0, 60.0, 140.0)  # how much noise adds to the error: least, usual, most
 AGREEMENT: Final = (0.1, 0.3, 0.6)  # of the mean message, in clip norms: low, usual, high
 
 
@@ -53,6 +55,23 @@ def predicted_signal(plan: PrivacyPlan | None) -> dict[str, Any] | None:
     if plan.request.units is not None:
         told["units_needed"] = {str(wanted): units_for(plan, wanted) for wanted in (1, 10)}
     return told
+
+
+def expected_accuracy(plan: PrivacyPlan | None, plain: float) -> dict[str, float] | None:
+    """Return what accuracy to expect of a model on a front's features, from that of the same run without noise.
+
+        error = plain error * (1 + c * noise_per_draw)
+
+    with c = 60 usually, and 20 to 140 in what was measured (docs/planning.md). A guess, and no promise.
+
+    >>> 1 - 0.114 * (1 + 60 * 4.57 / 6000) > 0.88
+    True
+    """
+    in_range("--plain-accuracy", plain, low=0, high=1, open_low=True)
+    if plan is None:
+        return None
+    least, usual, most = (max(0.0, 1 - (1 - plain) * (1 + c * plan.noise_per_draw)) for c in (_C[2], _C[1], _C[0]))
+    return {"plain": plain, "low": least, "default": usual, "high": most}
 
 
 def units_for(plan: PrivacyPlan, wanted: float) -> int:

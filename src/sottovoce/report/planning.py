@@ -112,8 +112,16 @@ def _privacy(plan: Record) -> Section:
         ("a client contributes at most", f"{count(privacy['max_participations'])} times"),
         ("draws that this turns away", percent(privacy["draws_lost"])),
         ("signal to noise, predicted", f"{short(signal['low'])} to {short(signal['high'])} over the run"),
+        *_expected(plan),
     ]
     return Section("Privacy", tuple(facts))
+
+
+def _expected(plan: Record) -> Iterator[tuple[str, str]]:
+    """Yield what accuracy to expect, where the one without privacy was told."""
+    if (told := plan.get("expected_accuracy")) is not None:
+        band = f"{told['low']:.3f} to {told['high']:.3f}, about {told['default']:.3f}"
+        yield "accuracy to expect", f"{band}; {told['plain']:.3f} without privacy (a guess, docs/planning.md)"
 
 
 def _privacy_of_sites(plan: Record) -> Iterator[tuple[str, str]]:

@@ -555,6 +555,10 @@ class PlanRecord(CostRecord, total=False):
             "the same epsilon needs for a signal of 1 and of 10 times the noise"
         ),
     ]
+    expected_accuracy: Annotated[
+        dict[str, float] | None,
+        Key("with `--plain-accuracy`, of a private run: what to expect with noise, `low` to `high`; else null"),
+    ]
     measurements: Annotated[
         dict[str, Any] | None, Key("what clients measure, and what that costs, as in the summary; null if they do not")
     ]

@@ -61,6 +61,15 @@ def plan(
     measure: Annotated[
         bool, typer.Option("--measure", help="Time a round of real clients; no private sum is opened.")
     ] = False,
+    plain: Annotated[
+        float | None,
+        typer.Option(
+            "--plain-accuracy",
+            metavar="VALUE",
+            help="Of the same model without privacy, known or measured on public data: say what to expect with it.",
+            show_default=False,
+        ),
+    ] = None,
     wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
@@ -71,6 +80,8 @@ def plan(
 
     if limits is not None and (measure or scale is not None):
         raise InputError("--solve measures nothing and is for the file's own clients; leave --measure and --scale out")
+    if plain is not None and (limits is not None or scale is not None):
+        raise InputError("--plain-accuracy is for the plan of a file; leave --solve and --scale out")
     if limits is None and (seconds is not None or on is not None):
         raise InputError("--try and --on are for the plans that --solve finds; add --solve LIMITS")
     if on is not None and seconds is None:
@@ -98,7 +109,7 @@ def plan(
         else:
             from sottovoce.planning.plan import plan as reckon
 
-            told = reckon(experiment, measure=measure)
+            told = reckon(experiment, measure=measure, plain=plain)
             sections = plan_sections(told)
     if html is not None:
         write_plan(sections, f"Plan: {name}", html)

@@ -386,9 +386,10 @@ def compare_with_torch(network: Network, shards: list[Shard], kept: float | None
 
     assert np.median(our_errors) <= np.median(torch_errors)
     # A value that crosses a kink of ReLU or pool costs far more than rounding, and strikes either at random.
-    smooth = [e for e in our_errors if e < 1e-4]
-    assert max(smooth) <= 1.5 * max(e for e in torch_errors if e < 1e-4)
-    assert len(smooth) >= 0.9 * count
+    smooth, torchs_smooth = ([e for e in errors if e < 1e-4] for errors in (our_errors, torch_errors))
+    assert max(smooth) <= 1.5 * max(torchs_smooth)
+    # Some are so close that every order of float32 crosses them: one of the eight of Fashion-MNIST, by the same 4 %.
+    assert len(smooth) >= min(0.9 * count, len(torchs_smooth))
 
 
 @pytest.mark.data
@@ -422,6 +423,22 @@ def test_the_first_of_equal_maxima_gets_the_gradient_and_a_relu_at_zero_gets_non
     flat = network.initialise(default_rng(0))
     flat[network.layout.span("0.kernel")].reshape(9, 4)[:, 0] = [1, -1, 0, 0, 0, 0, 0, 0, 0]
     shard = Shard(np.ones((3, 8, 8, 1), np.float32), np.array([0, 1, 2]))
+
+    found = FastTrainer(network, LocalTraining()).gradient(flat, shard)
+
+    assert error(found, TorchTrainer(network, LocalTraining()).gradient(flat, shard)) < 1e-6
+    assert error(found, reference_gradient(network, flat.astype(np.float64), shard.x, shard.y)[1]) < 1e-6
+
+
+def test_ties_are_ties_where_a_convolution_takes_fewer_products() -> None:
+    # A large constant region: outputs of a pool are equal there, and Winograd's products would not be.
+    shape = (16, 16, 16)
+    network = Network("ties", (Conv2d(19, 5), MaxPool(2), Flatten(), Linear(3, relu=False)), shape, 3)
+    flat, rng = network.initialise(default_rng(0)), default_rng(1)
+    x = np.broadcast_to(rng.random(16).astype(np.float32), (4, *shape)).copy()
+    x[:, :3] = rng.random((4, 3, 16, 16))
+    x[:2, 9:] = 0  # no bias yet: the ReLU sees zero
+    shard = Shard(x, np.array([0, 1, 2, 0]))
 
     found = FastTrainer(network, LocalTraining()).gradient(flat, shard)
 

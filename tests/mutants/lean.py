@@ -57,6 +57,12 @@ MUTANTS = (
         tests=ARM,
     ),
     of(
+        "rounding-decides-ties",
+        "Winograd's rounding chooses among equal outputs of a pool, and clients learn something else",
+        ("models/kernels_winograd.h", "#define CLOSE 2e-6f", "#define CLOSE 0.0f"),
+        tests=ARM,
+    ),
+    of(
         "negative-floats-the-wrong-way",
         "negative values sort in reverse",
         ("core/native_rows.h", "return bits ^ (bits >> 31 & 0x7FFFFFFF);", "return bits;"),

@@ -31,32 +31,56 @@ TEMPLATE void pool_cell(const float *v, int stride, int window, const float *bia
     if (width < 16) memcpy(out, line, (size_t)width * sizeof(float));
 }
 
-/* Convolve, pool and rectify one padded image. */
-static void conv_forward(const Shape *s, const float *panel, const float *bias, const float *x, float *out,
-                              uint8_t *where) {
+/* Where a cell's first patch lies, and where its outputs and what the pool chose go. */
+typedef struct {
+    const float *x;
+    float *out;
+    uint8_t *where;
+} Cell;
+
+static Cell cell_of(const Shape *s, const float *x, float *out, uint8_t *where, int number) {
+    return (Cell){x + s->position[number * s->window], out + s->cell[number], where + (ptrdiff_t)number * s->out_padded};
+}
+
+/* Pool and rectify 16 channels of a cell. */
+TEMPLATE void pool_panel(const Shape *s, const float *outputs, int stride, const float *bias, int p, const Cell *cell) {
+    pool_cell(outputs, stride, s->window, bias + p * 16, s->is.relu, cell->out + p * 16,
+              smaller(16, s->is.out - p * 16), cell->where + p * 16);
+}
+
+/* Convolve, pool and rectify cells, panels p to p + lines. */
+static void conv_cells(const Shape *s, const float *panel, const float *bias, int p, int lines, const Cell *cell,
+                       int cells) {
     _Alignas(64) float outputs[GROUP * 16 * LINES];
     const float *rows[GROUP];
-    const int kernel = s->is.kernel, window = s->window;
+    const int kernel = s->is.kernel, window = s->window, wide = 16 * lines;
     const int batch = s->taps_row >= DEPTH / 2 ? 1 : smaller(kernel, DEPTH / s->taps_row);
     const ptrdiff_t apart = (ptrdiff_t)s->taps * 16;
-    for (int p = 0; p < s->panels; p += LINES) {
-        const int lines = smaller(LINES, s->panels - p), wide = 16 * lines;
-        for (int first = 0; first < s->positions; first += GROUP) {
-            const int count = smaller(GROUP, s->positions - first);
-            for (int i = 0; i < count; i++) rows[i] = x + s->position[first + i];
-            for (int row = 0; row < kernel; row += batch) {
-                product(lines, rows, count, (ptrdiff_t)row * s->row_stride, smaller(batch, kernel - row), s->row_stride,
-                        s->taps_row, panel + p * apart + (ptrdiff_t)row * s->taps_row * 16, 16, apart, outputs, wide,
-                        row > 0);
+    for (int first = 0; first < cells; first += GROUP / window) {
+        const int count = smaller(GROUP / window, cells - first);
+        for (int i = 0; i < count * window; i++) rows[i] = cell[first + i / window].x + s->position[i % window];
+        for (int row = 0; row < kernel; row += batch) {
+            product(lines, rows, count * window, (ptrdiff_t)row * s->row_stride, smaller(batch, kernel - row),
+                    s->row_stride, s->taps_row, panel + p * apart + (ptrdiff_t)row * s->taps_row * 16, 16, apart,
+                    outputs, wide, row > 0);
+        }
+        for (int i = 0; i < count; i++) {
+            for (int l = 0; l < lines; l++) {
+                pool_panel(s, outputs + i * window * wide + l * 16, wide, bias, p + l, &cell[first + i]);
             }
-            for (int i = 0; i < count * lines; i += window * lines) {
-                const int cell = (first + i / lines) / window;
-                for (int at = p; at < p + lines; at++) {
-                    pool_cell(outputs + i * 16 + (at - p) * 16, wide, window, bias + at * 16, s->is.relu,
-                              out + s->cell[cell] + at * 16, smaller(16, s->is.out - at * 16),
-                              where + (int64_t)cell * s->out_padded + at * 16);
-                }
-            }
+        }
+    }
+}
+
+/* Convolve, pool and rectify one padded image. */
+static void conv_forward(const Shape *s, const float *panel, const float *bias, const float *x, float *out,
+                         uint8_t *where) {
+    Cell cell[GROUP];
+    for (int first = 0; first < s->cells; first += GROUP) {
+        const int count = smaller(GROUP, s->cells - first);
+        for (int i = 0; i < count; i++) cell[i] = cell_of(s, x, out, where, first + i);
+        for (int p = 0; p < s->panels; p += LINES) {
+            conv_cells(s, panel, bias, p, smaller(LINES, s->panels - p), cell, count);
         }
     }
 }
@@ -123,14 +147,14 @@ static void conv_lists(Plan *plan, const Shape *s, const float *gradient, const 
     }                                                                                                                 \
     /* patch += sum over entries of value * (a block of the channel's kernel). */                                     \
     TEMPLATE void scatter_##NAME(const int rows, const int pieces, const Entry *entry, int count,                     \
-                                 const float *kernel, ptrdiff_t apart, ptrdiff_t row_stride, float *patch) {          \
+                                 const float *kernel, ptrdiff_t row_stride, float *patch) {                           \
         Piece sum[14];                                                                                                \
         for (int r = 0; r < rows; r++) {                                                                              \
             for (int v = 0; v < pieces; v++) sum[r * pieces + v] = READ(patch + r * row_stride + WIDE * v);           \
         }                                                                                                             \
         for (int e = 0; e < count; e++) {                                                                             \
             const Piece value = ALL(entry[e].value);                                                                  \
-            const float *block = kernel + entry[e].at * apart;                                                        \
+            const float *block = kernel + (ptrdiff_t)entry[e].at * (rows * pieces * WIDE);                            \
             for (int i = 0; i < rows * pieces; i++) sum[i] = FUSED(value, READ(block + WIDE * i), sum[i]);            \
         }                                                                                                             \
         for (int r = 0; r < rows; r++) {                                                                              \
@@ -152,7 +176,7 @@ BLOCK(lines, Line, 16, line_of, put_line, line_all, line_fused)
     CASE(1, 1) CASE(1, 2) CASE(1, 3) CASE(1, 4) CASE(1, 5) CASE(1, 6) CASE(1, 7) CASE(1, 8) CASE(1, 9) CASE(1, 10)  \
     CASE(3, 1) CASE(3, 2) CASE(5, 1) CASE(5, 2) CASE(7, 1) EACH_WIDE_BLOCK(CASE)
 #if LEVEL == 2
-#define EACH_WIDE_BLOCK(CASE) CASE(1, 12) CASE(1, 14) CASE(1, 16) CASE(1, 18) CASE(1, 20) /* of two parts */
+#define EACH_WIDE_BLOCK(CASE) CASE(1, 12) CASE(1, 14) CASE(1, 16) CASE(1, 18) CASE(1, 20)
 #else
 #define EACH_WIDE_BLOCK(CASE)
 #endif
@@ -178,23 +202,24 @@ static void conv_kernel_gradient(const Plan *plan, const Shape *s, const float *
 
 static void conv_image_gradient(const Plan *plan, const Shape *s, const float *back, float *dx) {
     memset(dx, 0, (size_t)s->in_stride * sizeof(float));
-    /* Part by part, also of blocks of two: the order in which an image's values are added to is the same everywhere. */
-    const int vectors = s->block_vectors / s->parts;
-    for (int part = 0; part < s->blocks * s->parts; part++) {
-        const int block = part / s->parts, offset = part % s->parts * vectors * 8;
-        float *to = dx + block / s->chunks * s->block_rows * s->row_stride + block % s->chunks * s->block_vectors * 8;
-        const float *kernel = back + (int64_t)block * s->is.out * s->block + offset;
+    const int across = s->is.kernel / s->block_rows;
+    for (int row = 0; row < across; row++) {
+        float *to = dx + row * s->block_rows * s->row_stride;
+        const float *kernel = back + (int64_t)row * s->chunks * s->is.out * s->block;
         for (int position = 0; position < s->positions; position++) {
             const Entry *entry = plan->by_position + (int64_t)position * s->is.out;
             const int count = plan->position_count[position];
             if (!count) continue;
-            float *patch = to + s->position[position] + offset;
-            switch (s->block_rows * 32 + vectors) {
+            for (int chunk = 0; chunk < s->chunks; chunk++) {
+                float *patch = to + s->position[position] + chunk * s->block_vectors * 8;
+                const float *block = kernel + (int64_t)chunk * s->is.out * s->block;
+                switch (s->block_rows * 32 + s->block_vectors) {
 #define CASE(R, V) \
-    case R * 32 + V: BY(scatter, R, V, entry, count, kernel, s->block, s->row_stride, patch); break;
-                EACH_BLOCK(CASE)
+    case R * 32 + V: BY(scatter, R, V, entry, count, block, s->row_stride, patch); break;
+                    EACH_BLOCK(CASE)
 #undef CASE
-            default: break;
+                default: break;
+                }
             }
         }
     }

@@ -107,13 +107,19 @@ static void dots(const float *a, int m, const float *b, int n, ptrdiff_t stride,
     }
 }
 
-/* sum = the `rows` x 16 tile of x^T g. */
-TEMPLATE void outer(const int rows, int depth, const float *x, ptrdiff_t x_stride, const float *g, ptrdiff_t g_stride,
-                    Line *sum) {
-    for (int r = 0; r < rows; r++) sum[r] = line_all(0);
+/* sum = the `rows` x (16 * lines) tile of x^T g; a line of g is `apart` after the one before. */
+TEMPLATE void outer(const int rows, const int lines, int depth, const float *x, ptrdiff_t x_stride, const float *g,
+                    ptrdiff_t g_stride, ptrdiff_t apart, Line sum[][LINES]) {
+    for (int r = 0; r < rows; r++) {
+        for (int l = 0; l < lines; l++) sum[r][l] = line_all(0);
+    }
     for (int k = 0; k < depth; k++, x += x_stride, g += g_stride) {
-        const Line line = line_of(g);
-        for (int r = 0; r < rows; r++) sum[r] = line_fused(line_all(x[r]), line, sum[r]);
+        Line line[LINES];
+        for (int l = 0; l < lines; l++) line[l] = line_of(g + l * apart);
+        for (int r = 0; r < rows; r++) {
+            const Line v = line_all(x[r]);
+            for (int l = 0; l < lines; l++) sum[r][l] = line_fused(v, line[l], sum[r][l]);
+        }
     }
 }
 
@@ -132,11 +138,11 @@ TEMPLATE void step_vector(float *sum, const float *first, float *now, Vector gra
 TEMPLATE void step_tile(const int rows, int depth, const float *x, ptrdiff_t x_stride, const float *g,
                         ptrdiff_t g_stride, int64_t at, float *sum, const float *first, float *now,
                         const uint32_t *mask, float rate) {
-    Line gradient[TILE];
+    Line gradient[TILE][LINES];
     const Line factor = line_all(rate);
-    outer(rows, depth, x, x_stride, g, g_stride, gradient);
+    outer(rows, 1, depth, x, x_stride, g, g_stride, 0, gradient);
     for (int r = 0; r < rows; r++, at += 16) {
-        step_line(sum + at, first + at, now + at, line_masked(gradient[r], mask ? mask + at : NULL), factor);
+        step_line(sum + at, first + at, now + at, line_masked(gradient[r][0], mask ? mask + at : NULL), factor);
     }
 }
 
@@ -157,15 +163,15 @@ static void step_dense(int depth, const float *x, ptrdiff_t x_stride, int rows, 
     }
 }
 
-TEMPLATE void write_tile(const int rows, int depth, const float *x, ptrdiff_t x_stride, const float *g, float rate,
-                         float *to, int columns, int width) {
-    Line sum[TILE];
+TEMPLATE void write_tile(const int rows, const int lines, int depth, const float *x, ptrdiff_t x_stride, const float *g,
+                         float rate, float *to, int columns, int width) {
+    Line sum[TILE][LINES];
     const Line factor = line_all(rate);
-    outer(rows, depth, x, x_stride, g, 16, sum);
+    outer(rows, lines, depth, x, x_stride, g, 16, (ptrdiff_t)depth * 16, sum);
     for (int r = 0; r < rows; r++, to += columns) {
         float line[16];
-        float *place = width == 16 ? to : line;
-        put_line(place, line_times(sum[r], factor));
+        float *place = width < 16 ? line : to;
+        for (int l = 0; l < lines; l++) put_line(place + l * 16, line_times(sum[r][l], factor));
         if (width < 16) memcpy(to, line, (size_t)width * sizeof(float));
     }
 }
@@ -181,15 +187,18 @@ static void write_outer(int depth, const float *x, ptrdiff_t x_stride, int rows,
     }
     for (int i = 0; i < rows;) {
         const int whole = i + TILE <= rows;
-        for (int p = 0; p < panels; p++) {
+        for (int p = 0; p < panels;) {
             const float *panel = packed + (int64_t)p * depth * 16;
             float *place = to + (int64_t)i * columns + p * 16;
-            const int width = smaller(16, columns - p * 16);
-            if (whole) {
-                write_tile(TILE, depth, x + i, x_stride, panel, rate, place, columns, width);
+            const int left = columns - p * 16, wide = left >= 16 * LINES;
+            if (whole && wide) {
+                write_tile(TILE, LINES, depth, x + i, x_stride, panel, rate, place, columns, 16);
+            } else if (whole) {
+                write_tile(TILE, 1, depth, x + i, x_stride, panel, rate, place, columns, smaller(16, left));
             } else {
-                write_tile(1, depth, x + i, x_stride, panel, rate, place, columns, width);
+                write_tile(1, 1, depth, x + i, x_stride, panel, rate, place, columns, smaller(16, left));
             }
+            p += whole && wide ? LINES : 1;
         }
         i += whole ? TILE : 1;
     }

@@ -58,7 +58,7 @@ static void shape_places(const Plan *plan, Shape *s, Arena *arena) {
 
 /* Lay everything out; with an empty arena this only measures. */
 static void plan_places(Plan *plan, const Job *job, const uint8_t *trainable, const void *packed, Arena *arena) {
-    int64_t out = 0, in = 0, back = 0, channels = 0, positions = 0, lists = 0, dense_in = 0;
+    int64_t out = 0, in = 0, back = 0, channels = 0, positions = 0, lists = 0, dense_in = 0, spread = 0, tiles = 0, again = 0;
     Arena weights = {(char *)packed, 0};
     memset(plan, 0, sizeof *plan);
     plan->job = job;
@@ -80,6 +80,11 @@ static void plan_places(Plan *plan, const Job *job, const uint8_t *trainable, co
             GROW(channels, s->is.out);
             GROW(positions, s->positions);
             GROW(lists, (int64_t)s->positions * s->is.out);
+            if (s->winograd) {
+                GROW(spread, 36 * (int64_t)s->panels * s->is.in * 16);
+                GROW(tiles, s->is.in);
+                GROW(again, (int64_t)s->panels * s->cells);
+            }
         } else {
             GROW(dense_in, s->in_stride);
         }
@@ -90,6 +95,14 @@ static void plan_places(Plan *plan, const Job *job, const uint8_t *trainable, co
     const int64_t records = job->training && job->layer[0].mode == BY_RECORD ? job->layer[0].records : 0;
     plan->row = take(arena, (rows > records ? rows : records) * (int64_t)sizeof(float *));
     plan->z = floats(arena, rows * out);
+    if (spread) {
+        plan->spread = floats(arena, spread);
+        plan->close = floats(arena, out);
+        plan->again = take(arena, again * batch * 4);
+        plan->again_count = take(arena, out / 16 * 4);
+        plan->tiles = floats(arena, 36 * TILES * tiles);
+        plan->products = floats(arena, 36 * TILES * 16 * LINES);
+    }
     Slot unused;
     for (int i = 0; i < job->chunk * job->layers; i++) {
         Slot *slot = arena->base ? &plan->slot[i] : &unused;

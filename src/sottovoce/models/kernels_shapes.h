@@ -4,7 +4,7 @@
 
 #include "kernels_vector.h"
 
-enum { MAX_LAYERS = 32, TILE = 6, GROUP = 96, DEPTH = 256 };
+enum { MAX_LAYERS = 32, TILE = 6, GROUP = 96, DEPTH = 256, TILES = 48 };
 /* Panels that a tile of a product is wide: as many as have room in the registers. */
 enum { LINES = LEVEL == 2 ? 2 : 1 };
 enum { DIRECT = 0, LOW_RANK = 1, SPARSE = 2, BY_RECORD = 3 };
@@ -37,7 +37,8 @@ typedef struct {
     Layer is;
     int taps_row, taps, width_padded, row_stride, out_padded, panels;
     int cells_high, cells_wide, cells, window, positions;
-    int block_rows, block_vectors, parts, chunks, blocks, block;
+    int winograd;
+    int block_rows, block_vectors, chunks, blocks, block;
     int64_t in_stride, back_size;
     const float *panel, *back, *bias;
     int32_t *position, *cell; /* offsets in the input, and in the input of the next layer */
@@ -63,6 +64,9 @@ typedef struct {
     Slot *slot;
     const float **row;
     float *z, *d, *dots, *gradient, *bias_gradient, *sums, *dx[2], *packed;
+    float *spread, *close, *tiles, *products; /* of winograd_forward */
+    const float *spread_of;                   /* the panel that `spread` was made from */
+    int32_t *again, *again_count;             /* by panel: cells to convolve the plain way */
     Entry *by_channel, *by_position;
     int32_t *channel_count, *position_count;
 } Plan;
@@ -106,14 +110,16 @@ static Shape shape_of(const Layer *layer) {
     s.cells = s.cells_high * s.cells_wide;
     s.window = layer->pool * layer->pool;
     s.positions = s.cells * s.window;
+    s.winograd = kernel == 5 && layer->pool == 2 && layer->in % 16 == 0;
     const int vectors = up(s.taps_row, 8) / 8;
     const int whole = vectors <= 2 && (kernel == 3 || kernel == 5 || (kernel == 7 && vectors == 1));
     s.block_rows = whole ? kernel : 1;
     s.chunks = up(vectors, 10) / 10;
     s.block_vectors = up(vectors, s.chunks) / s.chunks;
-    s.parts = LEVEL == 2 && s.chunks % 2 == 0 ? 2 : 1; /* where registers hold two chunks at a time */
-    s.chunks /= s.parts;
-    s.block_vectors *= s.parts;
+    if (LEVEL == 2 && s.chunks % 2 == 0) { /* registers hold two chunks at a time */
+        s.chunks /= 2;
+        s.block_vectors *= 2;
+    }
     s.blocks = kernel / s.block_rows * s.chunks;
     s.block = s.block_rows * s.block_vectors * 8;
     s.back_size = (int64_t)s.blocks * layer->out * s.block;

@@ -109,6 +109,11 @@ TEMPLATE Vector plus(Vector a, Vector b) {
     return a;
 }
 
+TEMPLATE Vector minus(Vector a, Vector b) {
+    EACH_PART PART(a, i) = PART(a, i) - PART(b, i);
+    return a;
+}
+
 TEMPLATE Vector times(Vector a, Vector b) {
     EACH_PART PART(a, i) = PART(a, i) * PART(b, i);
     return a;
@@ -143,6 +148,8 @@ TEMPLATE Line line_all(float value) { return _mm512_set1_ps(value); }
 
 TEMPLATE Line line_plus(Line a, Line b) { return a + b; }
 
+TEMPLATE Line line_minus(Line a, Line b) { return a - b; }
+
 TEMPLATE Line line_times(Line a, Line b) { return a * b; }
 
 TEMPLATE Line line_fused(Line a, Line b, Line c) { return _mm512_fmadd_ps(a, b, c); }
@@ -165,6 +172,8 @@ TEMPLATE void put_line(float *to, Line line) {
 TEMPLATE Line line_all(float value) { return (Line){all(value), all(value)}; }
 
 TEMPLATE Line line_plus(Line a, Line b) { return (Line){plus(a.low, b.low), plus(a.high, b.high)}; }
+
+TEMPLATE Line line_minus(Line a, Line b) { return (Line){minus(a.low, b.low), minus(a.high, b.high)}; }
 
 TEMPLATE Line line_times(Line a, Line b) { return (Line){times(a.low, b.low), times(a.high, b.high)}; }
 

@@ -30,6 +30,11 @@ from sottovoce.schemes.standard import Standard
 Patch = pytest.MonkeyPatch
 
 
+def singly(patch: Patch) -> None:
+    """Let simulated clients protect their messages one by one, where the breaks are."""
+    patch.setattr(PrivacyPlan, "protect_rows", lambda *_, **__: None)
+
+
 def halved_noise(patch: Patch) -> None:
     scaled_noise(patch, Fraction(1, 4))
 
@@ -45,6 +50,7 @@ def scaled_noise(patch: Patch, factor: Fraction) -> None:
 
 
 def share_of_a_client_dropped(patch: Patch) -> None:
+    singly(patch)
     real = Private.words
 
     def words(self: Private, message: Any, terms: Terms, round_: int, client: int) -> Any:
@@ -59,6 +65,8 @@ def missing_noise_not_made_up(patch: Patch) -> None:
 
 
 def clip_skipped(patch: Patch) -> None:
+    singly(patch)
+
     def centres(message: Any, length: float, clip_norm: float, radius: float, precision: int, out: Any) -> None:
         out[:] = np.rint(message.astype(float) * 2.0**precision * radius / clip_norm)
 
@@ -66,6 +74,8 @@ def clip_skipped(patch: Patch) -> None:
 
 
 def clipped_by_coordinate(patch: Patch) -> None:
+    singly(patch)
+
     def centres(message: Any, length: float, clip_norm: float, radius: float, precision: int, out: Any) -> None:
         out[:] = np.rint(np.clip(message, -clip_norm, clip_norm).astype(float) * 2.0**precision * radius / clip_norm)
 
@@ -89,6 +99,7 @@ def one_seed_for_all_clients(patch: Patch) -> None:
 
 
 def one_seed_for_all_runs(patch: Patch) -> None:
+    singly(patch)
     real = Private.words
     patch.setattr(
         Private,
@@ -108,6 +119,7 @@ def server_noise_of_a_client(patch: Patch) -> None:
 
 def _sampler(patch: Patch, noise: Callable[[np.random.Generator, float, int], Any]) -> None:
     """Replace the draws from tables by rounded noise of the same variance."""
+    singly(patch)
     variances: dict[int, float] = {}
 
     def remembering(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -154,6 +166,7 @@ def no_participation_cap(patch: Patch) -> None:
 
 
 def noise_shared_by_the_expected_cohort(patch: Patch) -> None:
+    singly(patch)
     real = PrivacyPlan.protect
 
     def protect(self: PrivacyPlan, message: Any, *, cohort: int, **keys: Any) -> Any:
@@ -172,6 +185,7 @@ def one_coordinate_without_the_servers_noise(patch: Patch) -> None:
 
 def _still_at(patch: Patch, place: int, owner: type, method: str) -> None:
     """Take the noise off one coordinate wherever a method draws it."""
+    singly(patch)
     real, real_draw, inside = getattr(owner, method), path.draw, [False]
 
     def draw(made: Any, centres: Any, bits: Any, *, modulus_bits: int = 32) -> Any:
@@ -192,6 +206,7 @@ def _still_at(patch: Patch, place: int, owner: type, method: str) -> None:
 
 
 def one_coordinate_not_clipped(patch: Patch) -> None:
+    singly(patch)
     real = path._centres
 
     def centres(message: Any, length: float, clip_norm: float, radius: float, precision: int, out: Any) -> None:

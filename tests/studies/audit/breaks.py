@@ -220,6 +220,7 @@ def one_coordinate_not_clipped(patch: Patch) -> None:
 
 def one_client_of_many_without_noise(patch: Patch) -> None:
     """Set no noise for the last client: a hundredth of a sum's variance, which no test of the sum sees."""
+    singly(patch)
     real = Private.words
 
     def words(self: Private, message: Any, terms: Terms, round_: int, client: int) -> Any:
@@ -346,6 +347,7 @@ def noise_from_a_short_seed(patch: Patch) -> None:
 
 def clip_norm_by_the_number_of_records(patch: Patch) -> None:
     """Let who has more records move the sum further, by words that are a multiple of those of one client."""
+    singly(patch)
     real = Client.send
 
     def send(self: Client, phase: str, payload: bytes, records: int, *rest: Any) -> Any:

@@ -351,7 +351,7 @@ def clip_norm_by_the_number_of_records(patch: Patch) -> None:
     real = Client.send
 
     def send(self: Client, phase: str, payload: bytes, records: int, *rest: Any) -> Any:
-        scale[0] = 1 + records // 10
+        scale[0] = 1 + records // 6
         return real(self, phase, payload, records, *rest)
 
     scale, centres_of = [1], path._centres

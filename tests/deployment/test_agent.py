@@ -24,7 +24,7 @@ from sottovoce.core.errors import ConfigError, InputError, PolicyError, WireErro
 from sottovoce.data import load
 from sottovoce.deployment.keys import accept_node, add_nodes, init_federation, renew, sign_roster
 from sottovoce.deployment.node.agent import AGAIN, Agent, AgentPlace, AgentStatus, _renewal, resident
-from sottovoce.deployment.offer import Offer, Offers, Want, install, read_certificates
+from sottovoce.deployment.offer import Offers, RunOffer, Want, install, read_certificates
 from sottovoce.deployment.party import Identity
 from sottovoce.deployment.roster import Roster
 from sottovoce.deployment.server.serve import serve
@@ -210,7 +210,7 @@ def want(keys: Path, **more: Any) -> Want:
 )
 def test_an_offered_experiment_names_no_code_and_no_file_of_the_machine(tmp_path: Path, tables: dict[str, Any]) -> None:
     with pytest.raises((PolicyError, ConfigError)):
-        Offer(tables, schema="x = 1").experiment(tmp_path)
+        RunOffer(tables, schema="x = 1").experiment(tmp_path)
 
     assert list(tmp_path.iterdir()) == []
 
@@ -219,14 +219,14 @@ def test_an_offer_is_the_experiment_by_its_digest_and_brings_what_is_newer_alone
     made = offers(fed, experiment(data={"clients": 3}))
 
     payload, remark, _ = made.answer(1, want(keys).pack())
-    offer = Offer.unpack(payload)
+    offer = RunOffer.unpack(payload)
 
     assert offer.experiment(keys).identity() == experiment(data={"clients": 3}).identity()
     assert (offer.roster, offer.certificate, remark) == ("", "", None)
     assert not offer.announces
     renew(fed, "oslo")
     sign_roster(fed)
-    newer = Offer.unpack(offers(fed).answer(1, want(keys).pack())[0])
+    newer = RunOffer.unpack(offers(fed).answer(1, want(keys).pack())[0])
     assert newer.roster and newer.certificate
     assert offers(fed).offer("oslo").announces
 
@@ -235,8 +235,8 @@ def test_versions_of_the_protocol_are_compared_and_not_those_of_the_package(fed:
     same = offers(fed).answer(1, want(keys, version="9.9").pack())
     other = offers(fed).answer(1, want(keys, protocol=PROTOCOL + 1).pack())
 
-    assert Offer.unpack(same[0]).tables and same[1] is None
-    assert not Offer.unpack(other[0]).tables and "upgrade the older" in str(other[1])
+    assert RunOffer.unpack(same[0]).tables and same[1] is None
+    assert not RunOffer.unpack(other[0]).tables and "upgrade the older" in str(other[1])
 
 
 def test_a_roster_and_a_certificate_are_taken_if_the_root_signed_them_and_they_are_newer(fed: Path, keys: Path) -> None:
@@ -251,7 +251,7 @@ def test_a_roster_and_a_certificate_are_taken_if_the_root_signed_them_and_they_a
     assert after.revision == before.revision + 1
     assert Identity.read(keys).read_roster() == after
     with pytest.raises(InputError, match="older than 2 here"):
-        install(Offer(roster=before_file(fed, before)), Identity.read(keys), after)
+        install(RunOffer(roster=before_file(fed, before)), Identity.read(keys), after)
 
 
 def before_file(fed: Path, roster: Roster) -> str:

@@ -31,7 +31,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
     """What both estimators share: arguments by the names of `simulate`, and one run for each `fit`."""
 
     usual_model: ClassVar[str]
-    usual_lr: ClassVar[float | None]
+    usual_lr: ClassVar[float | None]  # None: less for more features
 
     def __init__(
         self,
@@ -65,6 +65,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         shared: dict[str, Any] = {"clients": min(self.clients, len(y))}
         if groups is not None:
             shared = {"id": np.asarray(groups), "partition": "by-id"}
+        usual = min(0.05, 1 / (1 + x.shape[1])) if self.usual_lr is None else self.usual_lr
         result = simulate(
             (x, y),
             self.usual_model if self.model is None else self.model,
@@ -74,7 +75,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
             sample_rate=self.sample_rate,
             local_steps=self.local_steps,
             batch_size=self.batch_size,
-            client_lr=self.usual_lr if self.client_lr is None else self.client_lr,
+            client_lr=usual if self.client_lr is None else self.client_lr,
             seed=int(self.random_state),
             **{"evaluation": "none", "workers": 1, **shared, **more, **(self.keys or {})},
         )

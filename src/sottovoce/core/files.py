@@ -52,7 +52,7 @@ def replacing(path: Path, mode: int = PUBLIC, suffix: str = "") -> Iterator[Path
         with _replacing(path, mode, suffix) as draft:
             yield draft
     except OSError as error:
-        if error.filename is None:  # a full disk tells no path
+        if error.errno is not None and error.filename is None:  # a full disk tells no path
             error.filename = str(path)
         raise
 

@@ -62,7 +62,7 @@ class Want:
 
 
 @dataclass(frozen=True)
-class Offer:
+class RunOffer:
     """What an agent is offered: TOML tables and signatures; empty where it has the newest already, or nothing is."""
 
     tables: Mapping[str, Any] = field(default_factory=dict)  # empty: a roster alone
@@ -76,7 +76,7 @@ class Offer:
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod
-    def unpack(cls, payload: bytes) -> Offer:
+    def unpack(cls, payload: bytes) -> RunOffer:
         """Read a payload, or refuse it."""
         kinds = {"tables": "dict", "schema": "str", "vouchers": "dict", "roster": "str", "certificate": "str"}
         told = _object(payload, MOST, kinds)
@@ -159,15 +159,15 @@ class Offers:
             self._keep_renewal(entry, want.renewal)
         if want.protocol != PROTOCOL:
             words = f"it speaks version {want.protocol} of the protocol, and this server {PROTOCOL}; upgrade the older"
-            return Offer().pack(), words, want
+            return RunOffer().pack(), words, want
         return self.offer(entry.name, want).pack(), one_line(want.refused) if want.refused else None, want
 
-    def offer(self, name: str, want: Want | None = None) -> Offer:
+    def offer(self, name: str, want: Want | None = None) -> RunOffer:
         """Return what a node of some name is offered; without `want` the roster and certificate alone."""
         newest = next((entry for entry in self.roster.entries if entry.name == name), None)
         same = want is not None and want.roster == self.roster.digest.hex()
         own = newest is None or (want is not None and want.certificate == newest.fingerprint)
-        return Offer(
+        return RunOffer(
             {} if want is None else self._tables,
             "" if want is None else self._schema,
             {} if want is None else self.vouchers,
@@ -199,7 +199,7 @@ def read_certificates(folder: Path) -> dict[str, str]:
         raise InputError(f"{folder / CERTIFICATES} is damaged: {error}; take it anew: sottovoce keys roster") from None
 
 
-def install(offer: Offer, identity: Identity, current: Roster) -> Roster:
+def install(offer: RunOffer, identity: Identity, current: Roster) -> Roster:
     """Write a newer roster, and the certificate that it names for this machine, into the folder with its keys.
 
     Guarantee: nothing is written but what the pinned root key signed, of a higher revision than before, and a

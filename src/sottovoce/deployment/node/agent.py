@@ -31,7 +31,7 @@ from sottovoce.core.errors import InputError, PolicyError, RunError, SottovoceEr
 from sottovoce.core.files import read_private, replace_file
 from sottovoce.deployment.node.build import config_digest
 from sottovoce.deployment.node.join import INTERRUPTED, KEEP_ALIVE, Outcome, Prepared, interrupted, join, prepare
-from sottovoce.deployment.offer import MOST, Offer, Want, install
+from sottovoce.deployment.offer import MOST, RunOffer, Want, install
 from sottovoce.deployment.party import HELPER, Identity
 from sottovoce.deployment.policy import SitePolicy, signed_path
 from sottovoce.deployment.request import Registration
@@ -289,7 +289,7 @@ class Agent:
             give_back()
         return True
 
-    def _prepare(self, offer: Offer, folder: Path) -> Prepared:
+    def _prepare(self, offer: RunOffer, folder: Path) -> Prepared:
         """Return a node that is ready to play what was offered, or raise what is in the way."""
         place = self.place
         policy = SitePolicy.read(place.policy)  # its operator may have changed it
@@ -322,7 +322,7 @@ class Agent:
         if over.words == INTERRUPTED:
             self._stop.set()
         elif outcome.offer:
-            self._install(Offer.unpack(outcome.offer))
+            self._install(RunOffer.unpack(outcome.offer))
         elif over.code:
             self._hinder(over.words)
         else:
@@ -339,7 +339,7 @@ class Agent:
 
     # What follows is done while it waits.
 
-    def _wait(self) -> Offer | None:
+    def _wait(self) -> RunOffer | None:
         """Return an experiment that is offered; None: the process is told to stop, or the keys were renewed."""
         identity = Identity.read(self.place.keys)
         roster = Roster.read(identity.roster, identity.pinned)
@@ -383,21 +383,21 @@ class Agent:
 
     def _heard(
         self, came: Envelope, identity: Identity, roster: Roster, say: Callable[[], None]
-    ) -> tuple[Offer | None, bool]:
+    ) -> tuple[RunOffer | None, bool]:
         """Act on the server's words: return an offer to look at, and whether keys or roster are others than before."""
         if came.kind == Kind.HELLO:  # a server that was started, perhaps with another file
             self.status.refused = ""
             say()
         if came.kind != Kind.OFFER:
             return None, False
-        offer = Offer.unpack(came.payload)
+        offer = RunOffer.unpack(came.payload)
         if self.status.refused:  # until it is time to ask again
             return None, False
         if offer.roster or offer.certificate:
             return None, self._install(offer, identity, roster)
         return (offer if offer.tables else None), False
 
-    def _install(self, offer: Offer, identity: Identity | None = None, roster: Roster | None = None) -> bool:
+    def _install(self, offer: RunOffer, identity: Identity | None = None, roster: Roster | None = None) -> bool:
         """Take a newer roster and certificate if they are the root's; tell whether they were taken."""
         try:
             own = identity or Identity.read(self.place.keys)

@@ -20,7 +20,7 @@ from sottovoce.core.remote import one_line
 from sottovoce.deployment import countersign
 from sottovoce.deployment.countersign import NO_PROMISE, Claim, Countersignature, Promise
 from sottovoce.deployment.node.state import Book
-from sottovoce.deployment.offer import Offer
+from sottovoce.deployment.offer import RunOffer
 from sottovoce.deployment.policy import Guard
 from sottovoce.federation.aggregation.ballots.count import in_run
 from sottovoce.federation.client import Client, ClientState, Knowledge
@@ -285,7 +285,7 @@ class Node:
         elif came.kind == Kind.ASK:
             return self._asked(came)
         elif came.kind == Kind.OFFER and self._leaves and came.run == self._run:
-            if Offer.unpack(came.payload).announces:  # else an answer to what it asked before it joined
+            if RunOffer.unpack(came.payload).announces:  # else an answer to what it asked before it joined
                 self.offer, self.over = came.payload, Over(0, "the server has another roster")
         elif came.kind == Kind.BYE and came.run == self._run:
             self._part(came.payload)

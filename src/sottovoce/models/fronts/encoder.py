@@ -40,7 +40,7 @@ class EncoderKeys(NamedTuple):
     output: str | None = None
 
 
-class Network(NamedTuple):
+class LoadedEncoder(NamedTuple):
     """An encoder in memory, and what everybody must have alike of it."""
 
     told: dict[str, Any]  # name, digests, licence, transform
@@ -99,7 +99,7 @@ class Encoder:
         return front
 
     @property
-    def _network(self) -> Network:
+    def _network(self) -> LoadedEncoder:
         return load_encoder(self.keys, self.input_shape, self.dtype, self.input_scale)
 
     @property
@@ -211,7 +211,7 @@ def _difference(theirs: bytes, mine: dict[str, Any]) -> str:
 
 
 @lru_cache(maxsize=4)
-def load_encoder(keys: EncoderKeys, shape: Shape, dtype: str, scale: float) -> Network:
+def load_encoder(keys: EncoderKeys, shape: Shape, dtype: str, scale: float) -> LoadedEncoder:
     """Return an encoder, ready for stored records of a shape and type; raise InputError if it cannot read them."""
     require('[model] front = "encoder"', "onnxruntime", "onnx", extra="encoders")
     ready, source = READY.get(keys.source), keys.source
@@ -235,7 +235,7 @@ def _directions(keys: EncoderKeys, shape: Shape, dtype: str, scale: float, dims:
     return directions(np.asarray(load_encoder(keys, shape, dtype, scale).readout), dims)
 
 
-def _load_ready(ready: Pretrained, keys: EncoderKeys, shape: Shape, dtype: str, scale: float) -> Network:
+def _load_ready(ready: Pretrained, keys: EncoderKeys, shape: Shape, dtype: str, scale: float) -> LoadedEncoder:
     """Return an encoder whose weights a package carries; nothing but its weights and its tokenizer is read."""
     path = ready.file(ready.weights)
     found = _checked(path, keys.digest or ready.sha256)
@@ -255,7 +255,7 @@ def _load_ready(ready: Pretrained, keys: EncoderKeys, shape: Shape, dtype: str, 
     return _of_images(told, body, _image_graph(shape, dtype, scale, (size, size), 3, mean, std, True), readout)
 
 
-def _load_onnx(keys: EncoderKeys, shape: Shape, dtype: str, scale: float) -> Network:
+def _load_onnx(keys: EncoderKeys, shape: Shape, dtype: str, scale: float) -> LoadedEncoder:
     """Return an encoder of the user's own, as an ONNX file whose first input tells what it reads."""
     import onnx
 
@@ -299,7 +299,7 @@ def _load_onnx(keys: EncoderKeys, shape: Shape, dtype: str, scale: float) -> Net
     return _of_images(told, body, _image_graph(shape, dtype, scale, (size, size), channels, mean, std, first), None)
 
 
-def _load_torch(keys: EncoderKeys, shape: Shape, dtype: str, scale: float) -> Network:
+def _load_torch(keys: EncoderKeys, shape: Shape, dtype: str, scale: float) -> LoadedEncoder:
     """Return an encoder that torch runs: a .pt2 file of torch.export, or a module that a function or a name gives."""
     require("an encoder that is a torch module", "torch")
     from sottovoce.models.torch_encoder import TorchEncoder
@@ -325,10 +325,10 @@ def _load_torch(keys: EncoderKeys, shape: Shape, dtype: str, scale: float) -> Ne
     def call(x: NDArray[Any]) -> NDArray[Any]:
         return _pooled(module(prepare.run(None, {"records": x})[0]))
 
-    return Network(told, call, _width(call, shape, dtype, keys.source), None, ())
+    return LoadedEncoder(told, call, _width(call, shape, dtype, keys.source), None, ())
 
 
-def _of_images(told: dict[str, Any], body: Any, front: Any, readout: NDArray[Any] | None) -> Network:
+def _of_images(told: dict[str, Any], body: Any, front: Any, readout: NDArray[Any] | None) -> LoadedEncoder:
     """Return an encoder of one array a record: first the graph that prepares it, then the network."""
     known = {tensor.name for tensor in body.graph.initializer}
     (name,) = [value.name for value in body.graph.input if value.name not in known][:1]
@@ -342,7 +342,7 @@ def _of_images(told: dict[str, Any], body: Any, front: Any, readout: NDArray[Any
     from onnx.helper import tensor_dtype_to_np_dtype
 
     width = _width(call, shape, str(tensor_dtype_to_np_dtype(value.elem_type)), told["name"])
-    return Network(told, call, width, readout, (front, body))
+    return LoadedEncoder(told, call, width, readout, (front, body))
 
 
 def _of_texts(
@@ -354,7 +354,7 @@ def _of_texts(
     shape: Shape,
     dtype: str,
     readout: NDArray[Any] | None,
-) -> Network:
+) -> LoadedEncoder:
     """Return an encoder of texts, which are stored as rows of bytes in UTF-8."""
     require("an encoder of texts", "tokenizers")
     from tokenizers import Tokenizer
@@ -384,7 +384,7 @@ def _of_texts(
         ids = np.array([tokens.encode(text, add_special_tokens=special).ids], np.int64)
         return called(ids) if ids.size else np.zeros((1, width), np.float32)
 
-    return Network(told, call, width, readout, (body,))
+    return LoadedEncoder(told, call, width, readout, (body,))
 
 
 def _pooled(output: NDArray[Any]) -> NDArray[Any]:

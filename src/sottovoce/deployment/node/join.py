@@ -209,6 +209,7 @@ def join(
             most=member.most,
             keep_alive=keep_alive,
             lasting=True,
+            until_refused=not (stays or leaves),
         )
         stop.append(transport.stop)
         over = talk(node, ear, transport)

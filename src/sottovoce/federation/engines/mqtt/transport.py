@@ -235,6 +235,7 @@ class Transport:
         keep_alive: int = 60,
         version: str | None = None,
         lasting: bool = False,
+        until_refused: bool = False,
     ) -> None:
         if address.tls and credentials is None:
             raise InputError(f"broker {address} is spoken to over TLS, which needs a certificate; give --keys")
@@ -250,6 +251,7 @@ class Transport:
         self._up: bool | None = None  # None: not decided yet
         self._refused: str | None = None
         self._lasting = lasting  # the first connection, too, is tried for ever
+        self._until_refused = until_refused  # but where nothing listens: more likely the address is wrong
         self._stopped = threading.Event()
         self._busy = False
         self._link = LinkQuality()
@@ -327,6 +329,8 @@ class Transport:
         error = self._client.trouble
         if isinstance(error, socket.gaierror):
             return error.errno != socket.EAI_AGAIN
+        if self._until_refused and isinstance(error, ConnectionRefusedError):
+            return True
         return isinstance(error, ssl.SSLError | ValueError) or (self._refused or "").startswith("refuses")
 
     @property

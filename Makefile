@@ -16,7 +16,7 @@ demo: $(STAMP)
 
 # One process a core; the tests of a file stay together, because they share what was computed once.
 test: $(STAMP)
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(AGAIN)
 
 # The contracts alone, within a minute on two idle cores: for a developer between two edits.
 QUICK := tests/registries/test_contract.py tests/schemes/test_contract.py tests/federation/test_round.py \
@@ -32,10 +32,10 @@ test-engines: $(RAY)/.installed $(FLOWER)/.installed
 	$(MAKE) -j 2 test-ray test-flower
 
 test-ray: $(RAY)/.installed
-	$(RAY)/bin/python -m pytest tests/engines/ray
+	$(RAY)/bin/python -m pytest tests/engines/ray $(AGAIN)
 
 test-flower: $(FLOWER)/.installed
-	$(FLOWER)/bin/python -m pytest tests/engines/flower
+	$(FLOWER)/bin/python -m pytest tests/engines/flower $(AGAIN)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

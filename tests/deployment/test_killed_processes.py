@@ -89,11 +89,18 @@ class Lives:
             for number in range(SITES):
                 ended = self.processes[f"site{number}"].poll()
                 if ended == -signal.SIGKILL and number == VICTIM:
-                    self.deaths["victim"] += 1
-                    self.site(VICTIM)
+                    # Not before its round is over: the server gives who lost its connection time to be back.
+                    if self.rounds() > self.deaths["victim"]:
+                        self.deaths["victim"] += 1
+                        self.site(VICTIM)
                 else:
                     assert ended in (None, 0), self.words()
             time.sleep(0.02)
+
+    def rounds(self) -> int:
+        """Count the rounds that are over."""
+        told = self.folder / "out" / "rounds.jsonl"
+        return len(told.read_text().splitlines()) if told.exists() else 0
 
     def words(self) -> str:
         return "\n".join(f"{log.name}: {log.read_text()[-2000:]}" for log in sorted(self.folder.glob("*.log")))

@@ -30,7 +30,7 @@ def test_the_model_has_time_of_its_own_before_a_short_phase() -> None:
 @pytest.mark.parametrize(
     ("link", "times", "words"),
     [
-        ("1 kbit/s, 1 s", TIMES | {"train_timeout": 100.0}, "mask takes 183 s and train_timeout is 100 s"),
+        ("1 kbit/s, 1 s", TIMES | {"train_timeout": 100.0}, "mask takes 184 s and train_timeout is 100 s"),
         ("64 kbit/s, 1 s, 70 s down", TIMES, "advertise takes 76 s and phase_timeout is 60 s"),
         ("1 kbit/s", TIMES | {"train_timeout": 200.0}, "the request of advertise travels 257 s"),
     ],

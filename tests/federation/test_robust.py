@@ -284,7 +284,8 @@ def test_training_goes_on_under_attack_with_a_defence_and_not_without(defence: s
     if defence == "none":
         assert summary["accuracy_final"] < 0.3
     else:  # 0.85 without an attack; a bound on norms limits what attackers do, and does not remove it
-        assert summary["accuracy_final"] > (0.65 if defence == "norm-bound" else 0.75)
+        # Over five seeds a trimmed mean has 0.72 to 0.81, a median 0.77 to 0.82.
+        assert summary["accuracy_final"] > {"norm-bound": 0.65, "trimmed-mean": 0.7}.get(defence, 0.75)
 
 
 def test_a_plan_knows_the_bytes_of_a_defended_run() -> None:

@@ -96,7 +96,7 @@ def _main(arguments: Sequence[str] | None, told: list[str]) -> int:
     except OSError as error:  # a full disk or a missing permission: the machine's trouble, no bug
         discard_stdout()
         where = f"{error.filename}: " if error.filename else ""
-        advice = "; make room there, and start the same command again" if error.errno in _FULL else ""
+        advice = "; make room there, and start the same command again" if where and error.errno in _FULL else ""
         return _refuse(f"{where}{error.strerror or error}{advice}", RunError.exit_code, told)
     except Exception as error:
         return _refuse(f"{type(error).__name__}: {error}", RunError.exit_code, told, bug=True)

@@ -19,7 +19,6 @@ from typing import Final
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
-from scipy.special import expit, ndtri
 
 from sottovoce.core.streams import Purpose, Streams
 from sottovoce.core.validate import in_range
@@ -48,6 +47,8 @@ def premier(train: int = TRAIN, test: int = TEST, seed: int = SEED) -> Dataset:
     >>> premier(100, 20).x_train.shape
     (100, 7280)
     """
+    from scipy.special import ndtri  # a node that lists the data sets needs no scipy
+
     in_range("train", train, low=1)
     in_range("test", test, low=1)
     streams = Streams(seed)
@@ -62,6 +63,8 @@ def _admissions(
     streams: Streams, part: int, count: int, weights: Floats, sizes: Floats
 ) -> tuple[CompactFeatures, NDArray[np.uint8], NDArray[np.int64]]:
     """Return the features, deaths and hospitals of one part of the admissions."""
+    from scipy.special import expit
+
     zipf = np.cumsum(1 / (np.arange(FEATURES) + 1 + _SHIFT))
     weights = np.append(weights, 0.0)  # the last: no feature
     shares = np.cumsum(sizes)

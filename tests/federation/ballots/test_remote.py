@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ class Stub:
 
     def __init__(self, new: bool) -> None:
         self.new, self.log = new, list[str]()
+        self.plan = SimpleNamespace(shares=SimpleNamespace(survivors=lambda cohort: cohort))
 
     def ready(self) -> bool:
         self.log.append("ready")

@@ -148,6 +148,8 @@ def test_nothing_is_left_of_a_run_that_ends_early(tmp_path: Path, how: str) -> N
             [sys.executable, "-m", "sottovoce", "run", str(file), "--out", str(tmp_path / "run"), "--quiet"],
             stderr=subprocess.PIPE,
             start_new_session=True,
+            # Who is started in the background of a shell ignores Ctrl-C, and so would its children.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
             text=True,
         )
         rounds = tmp_path / "run" / "rounds.jsonl"
